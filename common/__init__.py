@@ -1,0 +1,1 @@
+"""What both languages share. Nothing here imports triton, tilus, or the benchmark."""

@@ -1,0 +1,92 @@
+"""Bad input becomes one clear error that names the argument, its value and what is accepted, before any launch."""
+
+import torch
+from torch import Tensor
+
+from common.epilogue import Epilogue
+from common.problem import SHORT_DTYPE, Layout, Matmul
+
+
+def matmul_problem(
+    a: Tensor,
+    b: Tensor,
+    epilogue: Epilogue,
+    bias: Tensor | None,
+    out: Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> Matmul:
+    """The problem that a launcher's arguments pose.
+
+    Accepted: a [M, K] with unit stride along K; b [K, N] with unit stride along N (stored [K, N]) or along K
+    (stored [N, K]); both of one dtype out of bf16, fp16, fp32, on one device; bias [N] of that dtype exactly where the
+    epilogue has one; out [M, N] of any strides that do not overlap. M, N, K >= 1.
+
+    Raises TypeError for what is not a tensor, an Epilogue, or of an accepted dtype; ValueError for the rest.
+    """
+    for name, tensor in (("a", a), ("b", b), ("bias", bias), ("out", out)):
+        if not isinstance(tensor, Tensor) and not (tensor is None and name in ("bias", "out")):
+            raise TypeError(f"{name} is {type(tensor).__name__}; accepted: torch.Tensor")
+    if not isinstance(epilogue, Epilogue):
+        raise TypeError(f"epilogue is {epilogue!r}; accepted: {', '.join(map(str, Epilogue))}")
+    for name, tensor in (("a", a), ("b", b)):
+        if tensor.dim() != 2:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted: 2 dimensions")
+        if 0 in tensor.shape:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; accepted: no empty dimension")
+    if a.dtype not in SHORT_DTYPE:
+        raise TypeError(f"a has dtype {a.dtype}; accepted: {', '.join(map(str, SHORT_DTYPE))}")
+    if b.dtype is not a.dtype:
+        raise TypeError(f"b has dtype {b.dtype}; accepted: that of a, {a.dtype}")
+    (m, k), n = a.shape, b.shape[1]
+    if b.shape[0] != k:
+        raise ValueError(f"b has shape {tuple(b.shape)}; accepted: ({k}, N), as a has shape {tuple(a.shape)}")
+    if a.stride(1) != 1 and k > 1:
+        raise ValueError(f"a has strides {a.stride()}; accepted: unit stride along K, (any, 1)")
+    if m > 1 and a.stride(0) < k:
+        raise ValueError(f"a has strides {a.stride()}; accepted: rows that do not overlap, ({k} or more, 1)")
+    layout = _layout_of(b)
+    if layout is None:
+        raise ValueError(f"b has strides {b.stride()}; accepted: unit stride along N or along K, (>= N, 1) or (1, >= K)")
+    if epilogue.has_bias:
+        if bias is None:
+            raise ValueError(f"bias is None; accepted: a tensor of shape ({n},), as the epilogue is {epilogue.value}")
+        if tuple(bias.shape) != (n,) or (bias.stride(0) != 1 and n > 1):
+            raise ValueError(f"bias has shape {tuple(bias.shape)}, stride {bias.stride()}; accepted: ({n},), contiguous")
+        if bias.dtype is not a.dtype:
+            raise TypeError(f"bias has dtype {bias.dtype}; accepted: that of a, {a.dtype}")
+    elif bias is not None:
+        raise ValueError(f"bias has shape {tuple(bias.shape)}; accepted: None, as the epilogue is {epilogue.value}")
+    if out_dtype is None:
+        out_dtype = a.dtype if out is None else out.dtype
+    if out_dtype not in (a.dtype, torch.float32):
+        raise TypeError(f"out_dtype is {out_dtype}; accepted: that of a, {a.dtype}, or torch.float32")
+    if out is not None:
+        if tuple(out.shape) != (m, n):
+            raise ValueError(f"out has shape {tuple(out.shape)}; accepted: ({m}, {n})")
+        if out.dtype is not out_dtype:
+            raise TypeError(f"out has dtype {out.dtype}; accepted: out_dtype, {out_dtype}")
+        if _overlaps_itself(out):
+            raise ValueError(f"out has strides {out.stride()}; accepted: elements that do not overlap")
+    for name, tensor in (("b", b), ("bias", bias), ("out", out)):
+        if tensor is not None and tensor.device != a.device:
+            raise ValueError(f"{name} is on {tensor.device}; accepted: the device of a, {a.device}")
+    return Matmul(m, n, k, a.dtype, out_dtype, layout, epilogue)
+
+
+def _layout_of(b: Tensor) -> Layout | None:
+    (k, n), (stride_k, stride_n) = b.shape, b.stride()
+    if n == 1 and stride_k == 1:  # both at once: a column is best read along K
+        return Layout.NK
+    if (stride_n == 1 or n == 1) and (stride_k >= n or k == 1):
+        return Layout.KN
+    if (stride_k == 1 or k == 1) and (stride_n >= k or n == 1):
+        return Layout.NK
+    return None
+
+
+def _overlaps_itself(out: Tensor) -> bool:
+    (m, n), (stride_m, stride_n) = out.shape, out.stride()
+    if m == 1 or n == 1:
+        return (m > 1 and stride_m == 0) or (n > 1 and stride_n == 0)
+    inner_stride, inner_size, outer_stride = sorted([(stride_n, n, stride_m), (stride_m, m, stride_n)])[0]
+    return inner_stride == 0 or outer_stride <= inner_stride * (inner_size - 1)

@@ -1,0 +1,38 @@
+"""The pointwise ends of a product: one name and one torch meaning each.
+
+Each language has one implementation of all of them, `kernels_<language>/epilogue.py`; a kernel applies it
+exactly once to an element, to the whole fp32 sum, before the only rounding to the output's dtype.
+"""
+
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+
+class Epilogue(str, Enum):
+    """y = f(x + bias), x the whole sum over K. The value is the name that kernels and tables use."""
+
+    NONE = "none"
+    RELU = "relu"
+    BIAS_RELU = "bias_relu"
+    SILU = "silu"
+    SIGMOID = "sigmoid"
+
+    @property
+    def has_bias(self) -> bool:
+        return self is Epilogue.BIAS_RELU
+
+    def apply(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """The meaning in torch, in the dtype of `x`. Shapes: x [M, N], bias [N] where `has_bias`."""
+        match self:
+            case Epilogue.NONE:
+                return x
+            case Epilogue.RELU:
+                return torch.relu(x)
+            case Epilogue.BIAS_RELU:
+                return torch.relu(x + bias.to(x.dtype))
+            case Epilogue.SILU:
+                return torch.nn.functional.silu(x)
+            case Epilogue.SIGMOID:
+                return torch.sigmoid(x)

@@ -1,0 +1,60 @@
+"""Tuned configs per device: `tuned/<device>.json`, written by the benchmark's search, read by the launchers.
+
+A table maps a kernel's full name to a list of entries {"problem": {...}, "config": {...}}. A shape that is
+not in it takes the config of the nearest that is: smallest |log2| distance summed over M, N and K, among entries
+of the same layout, then of any; dtype and epilogue do not change which tile is best by enough to search for.
+"""
+
+import json
+from functools import lru_cache
+from math import log2
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from common.problem import SHORT_DTYPE, Matmul
+
+TABLES = Path(__file__).parent / "tuned"
+
+
+def device_slug(device_name: str) -> str:
+    """'NVIDIA H200' -> 'h200': the name of a device's table and of its results' folder."""
+    return "-".join(word for word in device_name.lower().split() if word not in ("nvidia", "geforce"))
+
+
+@lru_cache(maxsize=8)
+def table(slug: str) -> dict[str, list[dict[str, Any]]]:
+    """The table of a device, empty where none was ever written."""
+    path = TABLES / f"{slug}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+@lru_cache(maxsize=8)
+def slug_of(device: torch.device) -> str:
+    return device_slug(torch.cuda.get_device_name(device)) if device.type == "cuda" else device.type
+
+
+def key_of(problem: Matmul) -> dict[str, Any]:
+    """A problem as a table's entry holds it."""
+    return {
+        "m": problem.m,
+        "n": problem.n,
+        "k": problem.k,
+        "dtype": SHORT_DTYPE[problem.dtype],
+        "layout": problem.layout.value,
+    }
+
+
+def nearest(kernel_name: str, problem: Matmul, slug: str) -> dict[str, Any] | None:
+    """The fields of the tuned config nearest to the problem, or None where the kernel has none on this device."""
+    entries = table(slug).get(kernel_name, [])
+    if not entries:
+        return None
+
+    def distance(entry: dict[str, Any]) -> tuple[bool, float, bool]:
+        known = entry["problem"]
+        apart = sum(abs(log2(known[size] / getattr(problem, size))) for size in ("m", "n", "k"))
+        return known["layout"] != problem.layout.value, apart, known["dtype"] != SHORT_DTYPE[problem.dtype]
+
+    return min(entries, key=distance)["config"]

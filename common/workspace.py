@@ -1,0 +1,89 @@
+"""Semaphores that a launch may own: zeroed int32, one set per device and stream, and one per graph capture.
+
+Why not the memory that a language hands out: tilus' `global_tensor` is one pool per device, shared by every
+kernel and every stream, and it grows by cudaFree and cudaMalloc, which a capture forbids.
+
+Scratch memory that need not be clean is plain `torch.empty`: torch's allocator is already one pool per stream,
+and per graph while one is captured.
+"""
+
+import itertools
+import random
+
+import torch
+from torch import Tensor
+
+# Handed to captures in slices that are never taken back: a graph may be replayed long after, on any stream.
+ARENA_ITEMS = 1 << 20
+
+_by_stream: dict[tuple[int, int], Tensor] = {}
+_by_capture: dict[tuple[int, int, int], Tensor] = {}
+_arenas: dict[int, Tensor] = {}
+_arena_used: dict[int, int] = {}
+
+# Tickets are told apart in their low TICKET_BITS; no kernel takes more turns than that.
+TICKET_BITS = 10
+_tickets = itertools.count(random.getrandbits(20))
+
+
+def next_ticket() -> int:
+    """A number of one launch's own, int32, positive, its low TICKET_BITS zero.
+
+    A launch that takes turns 1, 2, ... writes ticket + turn to its semaphores and waits for the same, so that
+    whatever an earlier launch left in them, zero or not, is nobody's turn.
+    """
+    return (next(_tickets) % (1 << (31 - TICKET_BITS)) or 1) << TICKET_BITS
+
+
+def semaphores(count: int, device: torch.device) -> Tensor:
+    """int32 [count or more], zero before the first launch that takes them, of the current stream's own.
+
+    While a graph is captured: of that capture's own. Raises RuntimeError where a capture is the first to ask on
+    this device, as memory cannot be zeroed once for all replays inside of it.
+    """
+    index = device.index if device.index is not None else torch.cuda.current_device()
+    stream = torch.cuda.current_stream(device)
+    if torch.cuda.is_current_stream_capturing():
+        return _of_capture(count, index, stream)
+    if index not in _arenas:
+        _arenas[index] = torch.zeros(ARENA_ITEMS, dtype=torch.int32, device=device)
+        _arena_used[index] = 0
+        torch.cuda.synchronize(device)  # the arena serves every stream from here on
+    held = _by_stream.get((index, stream.cuda_stream))
+    if held is None or held.numel() < count:
+        held = torch.zeros(max(count, 1024), dtype=torch.int32, device=device)
+        _by_stream[index, stream.cuda_stream] = held
+    return held
+
+
+def _of_capture(count: int, index: int, stream: torch.cuda.Stream) -> Tensor:
+    key = (index, stream.cuda_stream, _capture_id(stream))
+    held = _by_capture.get(key)
+    if held is not None and held.numel() >= count:
+        return held
+    if index not in _arenas:
+        raise RuntimeError("semaphores are first asked for inside a CUDA graph capture; call the kernel once before it")
+    start = _arena_used[index]
+    if start + count > ARENA_ITEMS:
+        raise RuntimeError(f"the {ARENA_ITEMS} semaphores set aside for CUDA graphs on device {index} are all taken")
+    _arena_used[index] = start + count
+    _by_capture[key] = _arenas[index][start : start + count]
+    return _by_capture[key]
+
+
+def _capture_id(stream: torch.cuda.Stream) -> int:
+    from cuda.bindings import runtime
+
+    error, _status, capture_id, *_ = runtime.cudaStreamGetCaptureInfo(stream.cuda_stream)
+    if error != runtime.cudaError_t.cudaSuccess:
+        raise RuntimeError(f"cudaStreamGetCaptureInfo: {error}")
+    return int(capture_id)
+
+
+def reset() -> None:
+    """Zeroes every semaphore of every device and stream. For a context that survived a kernel that was stopped
+    half-way; no launch that takes turns may be running."""
+    torch.cuda.synchronize()
+    for held in (*_by_stream.values(), *_arenas.values()):
+        held.zero_()
+    torch.cuda.synchronize()
