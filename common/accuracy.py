@@ -46,6 +46,7 @@ class Judge:
 
     def __init__(self, problem: Matmul, inputs: Inputs):
         self.problem = problem
+        self.inputs = inputs
         self.reference = problem.reference(inputs)
         self.torch_error = self.largest_error(problem.torch_answer(inputs))
         magnitude = (inputs.a.double().abs() @ inputs.b.double().abs()).max().item()

@@ -46,12 +46,16 @@ def matmul_problem(
         raise ValueError(f"a has strides {a.stride()}; accepted: rows that do not overlap, ({k} or more, 1)")
     layout = _layout_of(b)
     if layout is None:
-        raise ValueError(f"b has strides {b.stride()}; accepted: unit stride along N or along K, (>= N, 1) or (1, >= K)")
+        raise ValueError(
+            f"b has strides {b.stride()}; accepted: unit stride along N or along K, (>= N, 1) or (1, >= K)"
+        )
     if epilogue.has_bias:
         if bias is None:
             raise ValueError(f"bias is None; accepted: a tensor of shape ({n},), as the epilogue is {epilogue.value}")
         if tuple(bias.shape) != (n,) or (bias.stride(0) != 1 and n > 1):
-            raise ValueError(f"bias has shape {tuple(bias.shape)}, stride {bias.stride()}; accepted: ({n},), contiguous")
+            raise ValueError(
+                f"bias has shape {tuple(bias.shape)}, stride {bias.stride()}; accepted: ({n},), contiguous"
+            )
         if bias.dtype is not a.dtype:
             raise TypeError(f"bias has dtype {bias.dtype}; accepted: that of a, {a.dtype}")
     elif bias is not None:

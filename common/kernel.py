@@ -15,6 +15,7 @@ class Language(str, Enum):
     TRITON = "triton"
     TILUS = "tilus"
     TORCH = "torch"
+    CANDIDATE = "candidate"  # brought by a user, in whatever language
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Kernel:
     """One variant of one kernel in one language.
 
     name            the file's name, the same in both languages
-    variant         what tells it from the others of its file
+    variant         what tells it from the others of its file; empty where there are none
     launch          matmul(a, b, *, epilogue, bias, out, out_dtype, config) -> C [M, N]
     config_type     the type of its configs; its fields are JSON values
     configs         the search space for a problem, every one supported
@@ -52,8 +53,9 @@ class Kernel:
     supports        None, or why this problem (on this config, where one is given) cannot be run
     deterministic   bitwise the same result in every run
     roundings       how often an element's running sum is rounded to the output's dtype
-    workspace_bytes scratch memory of one call
-    launches        of GPU kernels in one call
+    workspace_bytes scratch memory of one call; None where it is not known
+    launches        of GPU kernels in one call; None where it is not known
+    note            what a reader of its rows has to know beside the figures; asked for after a launch
     """
 
     name: str
@@ -68,13 +70,14 @@ class Kernel:
     supports: Callable[[Matmul, MatmulConfig | None], str | None]
     deterministic: bool
     roundings: Callable[[MatmulConfig], int]
-    workspace_bytes: Callable[[Matmul, MatmulConfig], int]
-    launches: int
+    workspace_bytes: Callable[[Matmul, MatmulConfig], int | None]
+    launches: int | None
+    note: Callable[[], str] = lambda: ""
 
     @property
     def full_name(self) -> str:
-        """e.g. 'triton/decompose_k.vector': unique, and what --only, --skip and the tuned tables use."""
-        return f"{self.language.value}/{self.name}.{self.variant}"
+        """e.g. 'triton/decompose_k.vector', 'torch/mm': unique, and what --only, --skip and the tuned tables use."""
+        return f"{self.language.value}/{self.name}" + (f".{self.variant}" if self.variant else "")
 
     def config_from(self, fields: dict[str, Any]) -> MatmulConfig:
         """The config of this kernel that a JSON object holds. Raises TypeError for a field that is not its own."""

@@ -91,6 +91,6 @@ class Matmul:
         return self.epilogue.apply(inputs.a.double() @ inputs.b.double(), bias)
 
     def torch_answer(self, inputs: Inputs) -> Tensor:
-        """torch.mm and the epilogue in torch, in out_dtype: whose error is the measure of every kernel's."""
-        product = torch.mm(inputs.a, inputs.b)
-        return self.epilogue.apply(product, inputs.bias).to(self.out_dtype)
+        """torch.mm and the epilogue in torch, all in out_dtype: whose error is the measure of every kernel's."""
+        product = torch.mm(inputs.a.to(self.out_dtype), inputs.b.to(self.out_dtype))
+        return self.epilogue.apply(product, inputs.bias)

@@ -14,3 +14,5 @@ class Protocol(str, Enum):
     SERIAL = "serial"
     # Left to the library: cuBLAS picks its own algorithm per shape.
     LIBRARY = "library"
+    # Not told: a candidate's author knows.
+    UNKNOWN = "unknown"

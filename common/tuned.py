@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from common.kernel import Kernel, MatmulConfig
 from common.problem import SHORT_DTYPE, Matmul
 
 TABLES = Path(__file__).parent / "tuned"
@@ -58,3 +59,17 @@ def nearest(kernel_name: str, problem: Matmul, slug: str) -> dict[str, Any] | No
         return known["layout"] != problem.layout.value, apart, known["dtype"] != SHORT_DTYPE[problem.dtype]
 
     return min(entries, key=distance)["config"]
+
+
+@lru_cache(maxsize=4096)
+def pick(kernel: Kernel, problem: Matmul, slug: str) -> tuple[MatmulConfig, str]:
+    """The config that a launcher uses where none is given, and where it is from: 'tuned' (searched for this very
+    shape and layout), 'nearest' (for another), or 'heuristic' (the kernel's own; also where the nearest is one
+    that this problem cannot run on)."""
+    fields = nearest(kernel.full_name, problem, slug)
+    if fields is not None:
+        config = kernel.config_from(fields)
+        if kernel.supports(problem, config) is None:
+            exact = any(entry["problem"] == key_of(problem) for entry in table(slug)[kernel.full_name])
+            return config, "tuned" if exact else "nearest"
+    return kernel.default_config(problem), "heuristic"

@@ -1,0 +1,129 @@
+"""Both kernel packages, the references and the candidates in one list; and who sits out, with the reason."""
+
+import importlib
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from bench.candidate import candidate
+from bench.journal import BASELINE
+from common.kernel import Kernel, Language
+from common.problem import Matmul
+
+# Imported when first asked for, each on its own: one that cannot be does not take the others along.
+PACKAGES = {
+    Language.TORCH: "bench.references",
+    Language.TRITON: "kernels_triton",
+    Language.TILUS: "kernels_tilus",
+}
+CANDIDATE = f"{Language.CANDIDATE.value}/"
+
+
+@lru_cache(maxsize=1)
+def _imported() -> tuple[dict[Language, tuple[Kernel, ...]], dict[Language, str]]:
+    kernels, broken = {}, {}
+    for language, package in PACKAGES.items():
+        try:
+            kernels[language] = importlib.import_module(package).KERNELS
+        except Exception as error:  # whatever a broken install raises becomes the reason shown
+            broken[language] = f"{package} cannot be imported: {type(error).__name__}: {error}"
+    return kernels, broken
+
+
+def not_importable() -> dict[Language, str]:
+    """The languages none of whose contenders is known, as their package cannot be imported, with the reason."""
+    return _imported()[1]
+
+
+def all_contenders(candidates: Sequence[str] = ()) -> list[Kernel]:
+    """References first, then Triton, tilus, and the candidates, each given as 'FILE.py:FUNCTION'.
+
+    Raises ValueError or FileNotFoundError for a candidate that is not one.
+    """
+    known = [kernel for kernels in _imported()[0].values() for kernel in kernels]
+    return known + [candidate(place) for place in candidates]
+
+
+def find(full_name: str) -> Kernel:
+    """The contender of this name, candidates included ('candidate/FILE.py:FUNCTION'). Raises KeyError with the
+    names that there are, or with the reason why this language's cannot be imported."""
+    if full_name.startswith(CANDIDATE):
+        return candidate(full_name.removeprefix(CANDIDATE))
+    for kernel in all_contenders():
+        if kernel.full_name == full_name:
+            return kernel
+    reasons = [reason for language, reason in not_importable().items() if full_name.startswith(f"{language.value}/")]
+    names = ", ".join(kernel.full_name for kernel in all_contenders())
+    raise KeyError(f"no contender {full_name!r}: {'; '.join(reasons) or f'there are {names}'}")
+
+
+def choose(kernels: Iterable[Kernel], only: Sequence[str] = (), skip: Sequence[str] = ()) -> list[Kernel]:
+    """Those that `only` names (all, where it is empty) and `skip` does not; the baseline always.
+
+    A name is a full name, a file's name, file.variant, a language, or a pattern (*, ?, [..]) of any of these.
+    Raises ValueError for one that names nothing.
+    """
+    kernels = list(kernels)
+    for pattern in (*only, *skip):
+        if not any(_named(kernel, pattern) for kernel in kernels):
+            known = ", ".join(kernel.full_name for kernel in kernels)
+            reasons = "".join(f"; {reason}" for reason in not_importable().values())
+            raise ValueError(f"no contender is named {pattern!r}; there are {known}{reasons}")
+    return [
+        kernel
+        for kernel in kernels
+        if kernel.full_name == BASELINE
+        or (
+            (not only or any(_named(kernel, pattern) for pattern in only))
+            and not any(_named(kernel, pattern) for pattern in skip)
+        )
+    ]
+
+
+def _named(kernel: Kernel, pattern: str) -> bool:
+    names = (kernel.full_name, kernel.full_name.partition("/")[2], kernel.name, kernel.language.value)
+    return any(name == pattern or fnmatchcase(name, pattern) for name in names)
+
+
+def sits_out(kernel: Kernel, problem: Matmul) -> str | None:
+    """Why this contender cannot be measured on this problem here, or None."""
+    return environment_reason(kernel.language) or kernel.supports(problem, None)
+
+
+def environment_reason(language: Language) -> str | None:
+    """Why no contender of this language can run on a GPU of this machine, or None."""
+    if not torch.cuda.is_available():
+        return "there is no CUDA device"
+    if language in not_importable():
+        return not_importable()[language]
+    return {Language.TRITON: _triton_lacks, Language.TILUS: _tilus_lacks}.get(language, lambda: None)()
+
+
+def _triton_lacks() -> str | None:
+    """Triton compiles the launcher of every kernel with the host's C compiler."""
+    if os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"):
+        return None
+    return "Triton needs a C compiler: neither gcc nor clang is on PATH, and CC is not set"
+
+
+def _tilus_lacks() -> str | None:
+    """tilus compiles with nvcc, and nvcc with g++; what it generates needs an apache-tvm-ffi before 0.1.13."""
+    missing = [tool for tool, path in (("nvcc", nvcc()), ("g++", shutil.which("g++"))) if path is None]
+    if missing:
+        return f"tilus compiles with nvcc and g++: {' and '.join(missing)} not found on PATH"
+    ffi = metadata.version("apache-tvm-ffi")
+    if tuple(int(part) for part in ffi.split(".")[:3] if part.isdigit()) >= (0, 1, 13):
+        return f"tilus' generated code does not compile with apache-tvm-ffi {ffi}; install apache-tvm-ffi<0.1.13"
+    return None
+
+
+def nvcc() -> str | None:
+    """The nvcc that tilus would take: the one on PATH, else the one of the CUDA toolkit's usual place."""
+    usual = Path("/usr/local/cuda/bin/nvcc")
+    return shutil.which("nvcc") or (str(usual) if usual.exists() else None)

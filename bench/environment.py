@@ -1,0 +1,57 @@
+"""What a row was measured on and with: device, driver, versions, revision."""
+
+import platform
+import subprocess
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@lru_cache(maxsize=8)
+def environment(device: torch.device) -> dict[str, str | None]:
+    """{device, driver, cuda, torch, triton, tilus, python, git}; None for what is not there."""
+    on_gpu = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if on_gpu else platform.processor() or platform.machine(),
+        "driver": _driver() if on_gpu else None,
+        "cuda": torch.version.cuda,
+        "torch": torch.__version__,
+        "triton": version("triton"),
+        "tilus": version("tilus"),
+        "python": platform.python_version(),
+        "git": _revision(),
+    }
+
+
+def version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _driver() -> str | None:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        return pynvml.nvmlSystemGetDriverVersion()
+    except pynvml.NVMLError:
+        return None
+
+
+def _revision() -> str | None:
+    """The commit, with '+' where files differ from it; None outside of a git checkout."""
+
+    def git(*words: str) -> str:
+        run = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True)
+        return run.stdout.strip()
+
+    try:
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,190 @@
+"""A child process that may crash, hang or poison its GPU context, and costs no more than the call it was in."""
+
+import atexit
+import faulthandler
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
+
+from bench.environment import ROOT
+
+START_S = 300  # for a child's imports; a GPU freed from a hung kernel may take a while to come back
+TIMED_OUT = "no end within its deadline"
+GRACE_S = 5  # after a child should have ended itself
+
+
+class Died(Exception):
+    """The child is gone. `running` is what it told last; `timed_out` tells a hang from a crash."""
+
+    def __init__(self, message: str, running: str | None, timed_out: bool):
+        super().__init__(message)
+        self.message, self.running, self.timed_out = message, running, timed_out
+
+
+class Child:
+    """Runs module-level functions in a fresh Python process, one at a time, which keeps its state between calls.
+
+    A function takes a keyword `tell`, to be called with a name: who runs from here on. The deadline is of each
+    function, and starts anew with each `tell`. After a death the next call starts a new process. A child whose
+    parent is gone ends: at once when idle, by the deadline when not.
+    """
+
+    def __init__(self, deadline_s: float):
+        self.deadline_s = deadline_s
+        self._process: subprocess.Popen | None = None
+        self._connection: Connection | None = None
+        self._output = tempfile.TemporaryFile()
+        atexit.register(self.stop)
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """What function(*args, tell=...) returns. Raises Died where the child ends, hangs or raises instead."""
+        if self._process is None:
+            self._start()
+        self._connection.send((function.__module__, function.__qualname__, args, self.deadline_s))
+        running, since = None, time.monotonic()
+        while True:
+            kind, value = self._receive(self.deadline_s + GRACE_S) or ("gone", None)
+            if kind == "tell":
+                running, since = value, time.monotonic()
+            elif kind == "result":
+                value, healthy = value
+                if not healthy:
+                    self.stop()
+                return value
+            elif kind == "raised":
+                self.stop()
+                raise Died(value, running, timed_out=False)
+            else:
+                late = time.monotonic() - since >= self.deadline_s
+                message = self._last_words()
+                self.stop()
+                raise Died(message, running, timed_out=late or message.startswith(TIMED_OUT))
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            with suppress(subprocess.TimeoutExpired):  # a process in a hung driver call dies when the driver lets it
+                self._process.wait(START_S)
+            self._connection.close()
+            self._process = None
+
+    def _start(self) -> None:
+        self._connection, theirs = Pipe()
+        self._output.seek(0)
+        self._output.truncate()
+        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.process", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        theirs.close()
+        if self._receive(START_S) is None:
+            message = f"the worker process did not start: {self._last_words()}"
+            self.stop()
+            raise RuntimeError(message)
+
+    def _receive(self, seconds: float) -> tuple[str, Any] | None:
+        """None where nothing comes in time, or the other end is closed."""
+        try:
+            return self._connection.recv() if self._connection.poll(seconds) else None
+        except (EOFError, ConnectionError):
+            return None
+
+    def _last_words(self) -> str:
+        """How the process ended, and the line of its output that tells most about it."""
+        try:
+            code = self._process.wait(GRACE_S)
+            ended = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        except subprocess.TimeoutExpired:
+            ended = "no answer"
+        self._output.seek(0)
+        lines = [line.strip() for line in self._output.read().decode(errors="replace").splitlines() if line.strip()]
+        marks = [index for index, line in enumerate(lines) if line.startswith(("Fatal Python error", "Timeout ("))]
+        if not marks:
+            return ": ".join([ended, *lines[-1:]])
+        # faulthandler's words: what, then the stacks, innermost first; of one that hung the main thread's is last.
+        stacks = [index for index, line in enumerate(lines) if line.endswith("(most recent call first):")]
+        current = [index for index in stacks if lines[index].startswith("Current")] or stacks[-1:]
+        what = TIMED_OUT if lines[marks[-1]].startswith("Timeout") else f"{ended}: {lines[marks[-1]]}"
+        return ", in ".join([what, *(lines[index + 1] for index in current[-1:] if index + 1 < len(lines))])
+
+
+def in_parallel(
+    function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], workers: int, deadline_s: float
+) -> list[Any | Died]:
+    """function(*args, tell=...) for each of `arguments`, in that many children; Died in the place of a result."""
+    idle = [Child(deadline_s) for _ in range(min(workers, len(arguments)))]
+
+    def one(args: tuple[Any, ...]) -> Any | Died:
+        child = idle.pop()
+        try:
+            return child.call(function, *args)
+        except Died as death:
+            return death
+        finally:
+            idle.append(child)
+
+    children = list(idle)
+    try:
+        with ThreadPoolExecutor(max(1, len(idle))) as pool:
+            return list(pool.map(one, arguments))
+    finally:
+        for child in children:
+            child.stop()
+
+
+def _serve(connection: Connection) -> None:
+    faulthandler.enable()
+
+    def watch(seconds: float) -> None:
+        # From a thread of C, which needs no GIL: a call that never gives it back ends too.
+        faulthandler.dump_traceback_later(seconds, exit=True)
+
+    connection.send(("ready", None))
+    while True:
+        try:
+            module, name, args, deadline_s = connection.recv()
+        except EOFError:
+            return
+
+        def tell(running: str, deadline_s: float = deadline_s) -> None:
+            watch(deadline_s)
+            connection.send(("tell", running))
+
+        watch(deadline_s)
+        try:
+            answer = "result", (getattr(importlib.import_module(module), name)(*args, tell=tell), _healthy())
+        except Exception as error:
+            answer = "raised", f"{type(error).__name__}: {error}"
+        faulthandler.cancel_dump_traceback_later()
+        connection.send(answer)
+
+
+def _healthy() -> bool:
+    """Whether the GPU context, if there is one, still takes work: an illegal access is the end of it."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return True
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    _serve(Connection(int(sys.argv[1])))

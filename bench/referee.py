@@ -1,0 +1,144 @@
+"""What a contender must pass before it is timed: right on inputs that change, nothing touched that is not its own."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common.accuracy import Accuracy, Judge
+from common.problem import Inputs, Matmul
+
+GUARD_BYTES = 1 << 20
+GUARD_PATTERN = 0x5A
+REPEATS = 5
+DELAY_CYCLES = 100_000_000  # of the GPU: tens of milliseconds, far more than the host needs to enqueue a call
+
+# call(inputs, out) -> C: a contender with everything else bound.
+Call = Callable[[Inputs, Tensor], Any]
+
+
+class Fault(Exception):
+    """What is wrong with a contender, in words."""
+
+
+class GuardedOutput:
+    """An output [M, N] between two bands of a known pattern."""
+
+    def __init__(self, problem: Matmul, device: torch.device):
+        size = problem.m * problem.n * problem.out_dtype.itemsize
+        self._bytes = torch.empty(GUARD_BYTES + size + GUARD_BYTES, dtype=torch.uint8, device=device)
+        self._bands = self._bytes[:GUARD_BYTES], self._bytes[GUARD_BYTES + size :]
+        body = self._bytes[GUARD_BYTES : GUARD_BYTES + size]
+        self.tensor = body.view(problem.out_dtype).view(problem.m, problem.n)
+
+    def reset(self) -> None:
+        """NaN inside, the pattern around; enqueued on the current stream."""
+        self._bytes.fill_(GUARD_PATTERN)
+        self.tensor.fill_(float("nan"))
+
+    def check(self) -> None:
+        for place, band in zip(("before", "after"), self._bands, strict=True):
+            if touched := int((band != GUARD_PATTERN).sum()):
+                raise Fault(f"writes outside of its output: {touched} bytes {place} it")
+
+
+class Referee:
+    """One problem's inputs from two seeds, with their answers. Contenders get copies at the same addresses for
+    both, so that an answer kept from earlier is seen to be that."""
+
+    def __init__(self, problem: Matmul, device: torch.device, seed: int):
+        self.problem = problem
+        self.device = device
+        self.inputs = problem.inputs(device, seed), problem.inputs(device, seed + 1)
+        self.judges = tuple(Judge(problem, inputs) for inputs in self.inputs)
+        self._handed = Inputs(*(None if tensor is None else tensor.clone() for tensor in self.inputs[0]))
+        self._out = GuardedOutput(problem, device)
+
+    def examine(self, call: Call, roundings: int, deterministic: bool) -> tuple[Accuracy, bool]:
+        """Its accuracy on the first inputs, and whether repeats are bitwise equal. Raises Fault for what is wrong,
+        which a claim of determinism that does not hold is too."""
+        accuracy = self.judged(call, roundings)
+        self.judged(call, roundings, which=1)
+        if self.device.type == "cuda":
+            self._on_a_late_stream(call, roundings)
+        first, *repeats = [_bits(self._run(call, 0)) for _ in range(1 + REPEATS)]
+        equal = sum(torch.equal(first, again) for again in repeats)
+        if deterministic and equal < REPEATS:
+            raise Fault(f"claims to be deterministic; {REPEATS - equal} of {REPEATS} repeats differ")
+        return accuracy, equal == REPEATS
+
+    def judged(self, call: Call, roundings: int, which: int = 0) -> Accuracy:
+        """One call, judged. Raises Fault where it is not within the bound, or touched what is not its own."""
+        result = self._run(call, which)
+        accuracy = self.judges[which].judge(result, roundings)
+        if not accuracy.ok:
+            raise Fault(self._diagnosis(result, which, accuracy, roundings))
+        return accuracy
+
+    def _run(self, call: Call, which: int) -> Tensor:
+        self._hand_out(which)
+        self._out.reset()
+        self._spoil_free_memory()
+        self._synchronize()
+        result = call(self._handed, self._out.tensor)
+        self._synchronize()
+        self._out.check()
+        for name, tensor, given in zip(Inputs._fields, self._handed, self.inputs[which], strict=True):
+            if tensor is not None and not torch.equal(tensor, given):
+                raise Fault(f"changes its input {name}")
+        return self._kept(result)
+
+    def _on_a_late_stream(self, call: Call, roundings: int) -> None:
+        """Runs on a stream that first waits, then makes the inputs: work on any other stream that does not wait for
+        it is done with the wrong inputs, and its output is overwritten; work that it does not wait for is
+        missing from the copy of the output."""
+        stream = torch.cuda.Stream(self.device)
+        with torch.cuda.stream(stream):
+            call(self._handed, self._out.tensor)  # what the first call on a stream compiles or allocates
+            self._hand_out(0)
+            self._synchronize()
+            torch.cuda._sleep(DELAY_CYCLES)
+            self._hand_out(1)
+            self._out.reset()
+            result = self._kept(call(self._handed, self._out.tensor))
+        self._synchronize()
+        accuracy = self.judges[1].judge(result, roundings)
+        if not accuracy.ok:
+            raise Fault("its work is not in the order of the current stream")
+
+    def _hand_out(self, which: int) -> None:
+        for tensor, given in zip(self._handed, self.inputs[which], strict=True):
+            if tensor is not None:
+                tensor.copy_(given)
+
+    def _spoil_free_memory(self) -> None:
+        """What an allocation of the output's size is likely to get holds no answer."""
+        blocks = [torch.full_like(self._out.tensor, float("nan")) for _ in range(8)]
+        del blocks
+
+    def _kept(self, result: Any) -> Tensor:
+        expected = self._out.tensor
+        if not isinstance(result, Tensor):
+            raise Fault(f"returns {type(result).__name__}; expected a tensor")
+        if result.shape != expected.shape or result.dtype != expected.dtype or result.device != expected.device:
+            raise Fault(
+                f"returns {result.dtype} {tuple(result.shape)} on {result.device}; "
+                f"expected {expected.dtype} {tuple(expected.shape)} on {expected.device}"
+            )
+        return result.clone(memory_format=torch.contiguous_format)
+
+    def _diagnosis(self, result: Tensor, which: int, accuracy: Accuracy, roundings: int) -> str:
+        if nans := int(result.isnan().sum()):
+            return f"{nans} of {result.numel()} elements are NaN, which the output was filled with"
+        if self.judges[1 - which].judge(result, roundings).ok:
+            return "stale: its result is that of earlier inputs at the same addresses"
+        return f"error {accuracy.error:.3g} is over the bound {accuracy.bound:.3g} (torch.mm: {accuracy.torch_error:.3g})"
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.view({2: torch.int16, 4: torch.int32}[tensor.itemsize])

@@ -1,0 +1,77 @@
+"""The baseline: torch.mm into a given output, and the epilogue in torch, in place, as a launch of its own.
+
+    C = torch.mm(A, B);  C = epilogue(C + bias)          one rounding to C's dtype after each operation
+
+What cuBLAS runs, how it splits K and how it sums the splits is its own choice per shape. For half-precision inputs
+that choice depends on `torch.backends.cuda.matmul.allow_{bf16,fp16}_reduced_precision_reduction`, on by default: the
+splits may then meet in half precision. It is left as the user's process has it, and the row says which it was.
+
+With a bias the product is torch.addmm, as nn.Linear computes it: the bias costs no launch.
+"""
+
+import torch
+from torch import Tensor
+
+from common.checks import matmul_problem
+from common.epilogue import Epilogue
+from common.kernel import Kernel, Language, MatmulConfig
+from common.protocol import Protocol
+
+_IN_PLACE = {
+    Epilogue.NONE: lambda c: c,
+    Epilogue.RELU: torch.relu_,
+    Epilogue.BIAS_RELU: torch.relu_,  # the bias is in the product by then
+    Epilogue.SILU: lambda c: torch.nn.functional.silu(c, inplace=True),
+    Epilogue.SIGMOID: torch.sigmoid_,
+}
+
+
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    *,
+    epilogue: Epilogue = Epilogue.NONE,
+    bias: Tensor | None = None,
+    out: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    config: None = None,
+) -> Tensor:
+    """C [M, N] = epilogue(a [M, K] @ b [K, N]), see common.checks.matmul_problem for what is accepted and raised.
+
+    Raises NotImplementedError for an out_dtype other than that of a on a device where torch.mm has none.
+    """
+    problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
+    if out is None:
+        out = torch.empty(problem.m, problem.n, dtype=problem.out_dtype, device=a.device)
+    wider = {} if problem.out_dtype is a.dtype else {"out_dtype": problem.out_dtype}
+    if bias is None:
+        torch.mm(a, b, out=out, **wider)
+    elif wider:
+        torch.mm(a, b, out=out, **wider).add_(bias)
+    else:
+        torch.addmm(bias, a, b, out=out)
+    return _IN_PLACE[epilogue](out)
+
+
+def _note() -> str:
+    allowed = torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    return f"allow_bf16_reduced_precision_reduction={allowed}"
+
+
+KERNEL = Kernel(
+    name="mm",
+    variant="",
+    language=Language.TORCH,
+    protocol=Protocol.LIBRARY,
+    launch=matmul,
+    config_type=MatmulConfig,
+    configs=lambda problem: [],
+    default_config=lambda problem: None,
+    build=None,
+    supports=lambda problem, config=None: None,
+    deterministic=True,  # cuBLAS: the same bits in every run on one stream of one GPU
+    roundings=lambda config: 1,
+    workspace_bytes=lambda problem, config: None,
+    launches=None,
+    note=_note,
+)

@@ -1,0 +1,29 @@
+"""The epilogues of common/epilogue.py in tilus: a base class, as a Script's methods are part of its program."""
+
+import tilus
+from tilus import float32, int32, void_p
+from tilus.ir.tensor import RegisterTensor
+
+
+class EpilogueScript(tilus.Script):
+    """A Script over operands of `dtype` that ends in `epilogue`, an Epilogue.value."""
+
+    def __init__(self, dtype, epilogue):
+        super().__init__()
+        self.dtype = dtype
+        self.epilogue = epilogue
+
+    def apply_epilogue(self, x: RegisterTensor, bias_ptr: void_p, n: int32, offset_n: int32) -> None:
+        """x: fp32 [block_m, block_n], the whole sum, overwritten; bias: [n], read by 'bias_relu' alone."""
+        if self.epilogue == "bias_relu":
+            g_bias = self.global_view(bias_ptr, dtype=self.dtype, shape=[1, n])
+            bias = self.load_global(g_bias, offsets=[0, offset_n], shape=[1, x.shape[1]])
+            self.assign(x, x + self.cast(bias, dtype=float32))
+        if self.epilogue == "relu" or self.epilogue == "bias_relu":
+            zero = self.register_tensor(dtype=float32, shape=[1, 1], init=0.0)
+            self.assign(x, self.where(x < 0.0, x=zero, y=x))  # not maximum: NaN stays NaN
+        if self.epilogue == "silu":
+            self.assign(x, x / (self.exp(-x) + 1.0))
+        if self.epilogue == "sigmoid":
+            one = self.register_tensor(dtype=float32, shape=[1, 1], init=1.0)
+            self.assign(x, one / (self.exp(-x) + 1.0))

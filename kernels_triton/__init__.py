@@ -1,0 +1,12 @@
+"""The Triton side. `KERNELS` is the explicit list of every variant of every kernel file."""
+
+from kernels_triton import interpreter
+
+interpreter.install_if_interpreting()
+
+from kernels_triton import decompose_k  # noqa: E402  (the kernels are compiled or interpreted as they are imported)
+
+KERNELS = (*decompose_k.KERNELS,)
+
+# Kernel files of the tilus side without a twin here, and why.
+NO_TWIN = {"semaphore": "not yet written in Triton"}

@@ -1,0 +1,68 @@
+"""bf16 made right in Triton's CPU interpreter (TRITON_INTERPRET=1).
+
+Triton 3.6 and 3.7 keep bf16 as its bits in uint16, multiply these bits as integers in `tl.dot` and arithmetic, and cut
+fp32 off instead of rounding it (github.com/triton-lang/triton issue 11584). Here bf16 operands are computed in
+fp32, which holds them exactly, and results are rounded to nearest even, as the hardware does.
+"""
+
+import numpy as np
+import triton
+import triton.language as tl
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+
+def _bf16_to_fp32(bits: np.ndarray) -> np.ndarray:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _fp32_to_bf16(values: np.ndarray) -> np.ndarray:
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
+
+
+def _is_bf16(handle: TensorHandle) -> bool:
+    return handle.dtype.scalar == tl.bfloat16
+
+
+def _widened(handle: TensorHandle) -> TensorHandle:
+    return TensorHandle(_bf16_to_fp32(handle.data), tl.float32) if _is_bf16(handle) else handle
+
+
+def install_if_interpreting() -> None:
+    """Patches Triton's interpreter, once; does nothing where kernels are compiled."""
+    if not triton.knobs.runtime.interpret or getattr(InterpreterBuilder, "_bf16_is_right", False):
+        return
+    original_cast = InterpreterBuilder.cast_impl
+    original_fp_to_fp = InterpreterBuilder.create_fp_to_fp
+    original_dot = InterpreterBuilder.create_dot
+    original_binary = InterpreterBuilder.binary_op
+
+    def cast(self, src, dst_type):
+        if _is_bf16(src):
+            return cast(self, _widened(src), dst_type) if dst_type.scalar != tl.bfloat16 else src
+        if dst_type.scalar == tl.bfloat16:
+            return TensorHandle(_fp32_to_bf16(src.data.astype(np.float32)), tl.bfloat16)
+        return original_cast(self, src, dst_type)
+
+    def fp_to_fp(self, src, dst_type, rounding_mode):
+        if tl.bfloat16 in (src.dtype.scalar, dst_type.scalar):
+            return cast(self, src, dst_type)
+        return original_fp_to_fp(self, src, dst_type, rounding_mode)
+
+    def dot(self, a, b, d, input_precision, max_num_imprecise_acc):
+        return original_dot(self, _widened(a), _widened(b), d, input_precision, max_num_imprecise_acc)
+
+    def binary(self, lhs, rhs, op):
+        if not (_is_bf16(lhs) and _is_bf16(rhs)):
+            return original_binary(self, lhs, rhs, op)
+        result = op(_widened(lhs).data, _widened(rhs).data)
+        if result.dtype == np.bool_:
+            return TensorHandle(result, tl.int1)
+        return TensorHandle(_fp32_to_bf16(result), tl.bfloat16)
+
+    InterpreterBuilder.cast_impl = cast
+    InterpreterBuilder.create_fp_to_fp = fp_to_fp
+    InterpreterBuilder.create_dot = dot
+    InterpreterBuilder.binary_op = binary
+    InterpreterBuilder._bf16_is_right = True

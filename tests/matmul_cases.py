@@ -1,0 +1,165 @@
+"""One set of cases for every matmul kernel of both languages, and the tests that each pair's file runs on them."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from common.accuracy import Judge
+from common.epilogue import Epilogue
+from common.kernel import Kernel
+from common.problem import Layout, Matmul
+
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+KN, NK = Layout.KN, Layout.NK
+
+PROBLEMS = [
+    Matmul(1, 32, 256, BF16, layout=NK),  # one row
+    Matmul(1, 16, 128, FP16, layout=KN),
+    Matmul(16, 48, 320, BF16, layout=KN),  # N not a multiple of wider tiles
+    Matmul(17, 40, 200, FP16, layout=NK, epilogue=Epilogue.RELU),  # ragged everywhere
+    Matmul(33, 24, 520, BF16, layout=KN, epilogue=Epilogue.BIAS_RELU),
+    Matmul(5, 18, 130, FP16, layout=KN),  # copies of 4 bytes
+    Matmul(5, 7, 132, BF16, layout=NK),  # odd N
+    Matmul(3, 8, 64, BF16, layout=NK, epilogue=Epilogue.SILU),
+    Matmul(3, 8, 64, FP16, layout=KN, epilogue=Epilogue.SIGMOID),
+    Matmul(9, 32, 192, BF16, out_dtype=FP32, layout=NK),
+    Matmul(7, 24, 161, FP32, layout=KN, epilogue=Epilogue.RELU),  # ragged K
+    Matmul(2, 3, 1, BF16, layout=KN),
+    Matmul(1, 1, 2, BF16, layout=NK),
+]
+LARGE_PROBLEMS = [
+    *[Matmul(m, 256, 7168, BF16, layout=layout) for m in (1, 16, 64, 200) for layout in Layout],
+    Matmul(64, 64, 32768, FP16, layout=KN, epilogue=Epilogue.RELU),
+    Matmul(1000, 264, 1032, BF16, layout=NK),
+]
+
+
+def few_configs(kernel: Kernel, problem: Matmul, count: int):
+    """The default config, and a few spread over the space."""
+    space = list(kernel.configs(problem))
+    return [kernel.default_config(problem), *space[:: max(1, len(space) // count)][:count]]
+
+
+def skip_unless_supported(kernel: Kernel, problem: Matmul) -> None:
+    if reason := kernel.supports(problem, None):
+        pytest.skip(reason)
+
+
+def run(kernel: Kernel, problem: Matmul, inputs, **options) -> Tensor:
+    return kernel.launch(inputs.a, inputs.b, bias=inputs.bias, epilogue=problem.epilogue, **options)
+
+
+def assert_right(kernel: Kernel, problem: Matmul, judge: Judge, out: Tensor, config) -> None:
+    accuracy = judge.judge(out, kernel.roundings(config))
+    assert accuracy.ok, f"{kernel.full_name} on {problem.name} with {config}: {accuracy}"
+    torch.testing.assert_close(out, problem.torch_answer(judge.inputs), rtol=2e-2, atol=2e-2)
+
+
+def check_matches_torch_and_float64(kernel: Kernel, problem: Matmul, device: torch.device, configs: int) -> None:
+    skip_unless_supported(kernel, problem)
+    inputs = problem.inputs(device)
+    judge = Judge(problem, inputs)
+    for config in few_configs(kernel, problem, configs):
+        out = torch.full((problem.m, problem.n), float("nan"), dtype=problem.out_dtype, device=device)
+        returned = run(kernel, problem, inputs, out=out, out_dtype=problem.out_dtype, config=config)
+        assert returned is out
+        assert_right(kernel, problem, judge, out, config)
+
+
+def check_strided_operands(kernel: Kernel, device: torch.device) -> None:
+    """A and B as slices of wider matrices, C as every other column of one; what lies between stays untouched."""
+    problem = Matmul(9, 24, 160, BF16, layout=KN, epilogue=_any_epilogue(kernel))
+    inputs = problem.inputs(device)
+    wide_a = torch.full((9, 192), float("nan"), dtype=BF16, device=device)
+    wide_b = torch.full((160, 40), float("nan"), dtype=BF16, device=device)
+    wide_a[:, 16:176], wide_b[:, 8:32] = inputs.a, inputs.b
+    base = torch.full((9, 48), -7.0, dtype=BF16, device=device)
+    sliced = inputs._replace(a=wide_a[:, 16:176], b=wide_b[:, 8:32])
+    config = kernel.default_config(problem)
+    run(kernel, problem, sliced, out=base[:, ::2], config=config)
+    assert_right(kernel, problem, Judge(problem, inputs), base[:, ::2].contiguous(), config)
+    assert (base[:, 1::2] == -7.0).all()
+
+
+def check_repeats_on_a_dirty_workspace(kernel: Kernel, device: torch.device, runs: int) -> None:
+    """Problems of different sizes take turns on the same scratch memory; every run is right and bitwise the same."""
+    epilogue = _any_epilogue(kernel)
+    first: dict[str, Tensor] = {}
+    for _ in range(runs):
+        for problem in (
+            Matmul(4, 32, 512, BF16, layout=NK, epilogue=epilogue),
+            Matmul(40, 48, 256, BF16, epilogue=epilogue),
+        ):
+            inputs = problem.inputs(device)
+            config = next(c for c in kernel.configs(problem) if c.split_k >= 2)
+            out = run(kernel, problem, inputs, config=config)
+            if problem.name not in first:
+                assert_right(kernel, problem, Judge(problem, inputs), out, config)
+                first[problem.name] = out
+            elif kernel.deterministic:
+                assert torch.equal(out, first[problem.name])
+
+
+def check_graph(kernel: Kernel, device: torch.device) -> None:
+    """Two launches in one graph, replayed on new inputs, beside eager launches on another stream."""
+    problem = Matmul(16, 256, 2048, BF16, layout=NK, epilogue=_any_epilogue(kernel))
+    inputs = problem.inputs(device)
+    config = next(c for c in kernel.configs(problem) if c.split_k >= 4)
+    outs = [torch.empty(16, 256, dtype=BF16, device=device) for _ in range(2)]
+    run(kernel, problem, inputs, out=outs[0], config=config)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for out in outs:
+            run(kernel, problem, inputs, out=out, config=config)
+    fresh = problem.inputs(device, seed=1)
+    inputs.a.copy_(fresh.a)
+    inputs.b.copy_(fresh.b)
+    judge = Judge(problem, fresh)
+    beside = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    for _ in range(20):
+        for out in outs:
+            out.fill_(float("nan"))
+        beside.wait_stream(torch.cuda.current_stream())
+        graph.replay()
+        with torch.cuda.stream(beside):
+            eager = run(kernel, problem, fresh, config=config)
+        torch.cuda.synchronize()
+        for out in (*outs, eager):
+            assert_right(kernel, problem, judge, out, config)
+
+
+def check_two_streams(kernel: Kernel, device: torch.device) -> None:
+    """Different problems on two streams at once, many times, without waiting between."""
+    epilogue = _any_epilogue(kernel)
+    problems = [
+        Matmul(16, 256, 4096, BF16, layout=NK, epilogue=epilogue),
+        Matmul(48, 128, 4096, BF16, epilogue=epilogue),
+    ]
+    inputs = [problem.inputs(device) for problem in problems]
+    configs = [next(c for c in kernel.configs(problem) if c.split_k >= 4) for problem in problems]
+    streams = [torch.cuda.default_stream(), torch.cuda.Stream()]
+    for problem, given, config in zip(problems, inputs, configs, strict=True):
+        run(kernel, problem, given, config=config)
+    torch.cuda.synchronize()
+    outs: list[list[Tensor]] = [[], []]
+    for _ in range(50):
+        for index, stream in enumerate(streams):
+            with torch.cuda.stream(stream):
+                outs[index].append(run(kernel, problems[index], inputs[index], config=configs[index]))
+    torch.cuda.synchronize()
+    for problem, given, config, results in zip(problems, inputs, configs, outs, strict=True):
+        judge = Judge(problem, given)
+        for out in results:
+            assert_right(kernel, problem, judge, out, config)
+
+
+def _any_epilogue(kernel: Kernel) -> Epilogue:
+    """NONE, or for the unfused variants, which need one, RELU."""
+    return Epilogue.RELU if kernel.supports(Matmul(16, 16, 64), None) else Epilogue.NONE
+
+
+def case_id(case: Matmul | Kernel | Callable) -> str:
+    return case.full_name if isinstance(case, Kernel) else case.name

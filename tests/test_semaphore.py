@@ -1,0 +1,101 @@
+"""semaphore, in every language that has it: the same cases for all."""
+
+import matmul_cases as cases
+import pytest
+import tilus
+import torch
+from tilus import int32
+
+import kernels_tilus
+import kernels_triton
+from common import workspace
+from common.accuracy import Judge
+from common.problem import Layout, Matmul
+
+KERNELS = [k for package in (kernels_triton, kernels_tilus) for k in package.KERNELS if k.name == "semaphore"]
+each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=cases.case_id)
+
+
+@each_kernel
+@pytest.mark.parametrize("problem", cases.PROBLEMS, ids=cases.case_id)
+def test_matches_torch_and_float64(kernel, problem, device):
+    cases.check_matches_torch_and_float64(kernel, problem, device, configs=1 if device.type == "cpu" else 3)
+
+
+@pytest.mark.gpu
+@each_kernel
+@pytest.mark.parametrize("problem", cases.LARGE_PROBLEMS, ids=cases.case_id)
+def test_large_problems_match(kernel, problem, device):
+    cases.check_matches_torch_and_float64(kernel, problem, device, configs=4)
+
+
+@each_kernel
+def test_strided_operands(kernel, device):
+    cases.check_strided_operands(kernel, device)
+
+
+@each_kernel
+def test_repeats_on_a_dirty_workspace(kernel, device):
+    cases.check_repeats_on_a_dirty_workspace(kernel, device, runs=3 if device.type == "cpu" else 100)
+
+
+@pytest.mark.gpu
+@each_kernel
+def test_graph_capture_and_replay(kernel, device):
+    cases.check_graph(kernel, device)
+
+
+@pytest.mark.gpu
+@each_kernel
+def test_two_streams(kernel, device):
+    cases.check_two_streams(kernel, device)
+
+
+class _DirtyPool(tilus.Script):
+    """Leaves a number in the first words of tilus' pool of clean global tensors, as an aborted launch would."""
+
+    def __call__(self, value: int32):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 1
+        words = self.global_tensor(dtype=int32, shape=[256], requires_clean=True)
+        self.store_global(words, self.register_tensor(dtype=int32, shape=[256], init=value), offsets=[0])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("left", [1, 2, 3, 7, -1])
+def test_a_dirty_pool_is_nobodys_turn(left, device):
+    """1 to 3 are what the tutorial's turns would mistake for their own."""
+    problem = Matmul(16, 256, 4096, layout=Layout.NK)
+    inputs = problem.inputs(device)
+    judge = Judge(problem, inputs)
+    in_place = next(kernel for kernel in KERNELS if kernel.full_name == "tilus/semaphore.in_place")
+    config = next(config for config in in_place.configs(problem) if config.split_k == 4)
+    cases.run(in_place, problem, inputs, config=config)
+    _DirtyPool()(left)
+    for _ in range(3):
+        cases.assert_right(in_place, problem, judge, cases.run(in_place, problem, inputs, config=config), config)
+
+
+@pytest.mark.gpu
+def test_a_dirty_workspace_is_nobodys_turn(device):
+    problem = Matmul(16, 256, 4096, layout=Layout.NK)
+    inputs = problem.inputs(device)
+    judge = Judge(problem, inputs)
+    fp32 = next(kernel for kernel in KERNELS if kernel.full_name == "tilus/semaphore.fp32")
+    config = next(config for config in fp32.configs(problem) if config.split_k == 4)
+    for left in (1, 2, 3, 7, -1):
+        workspace.semaphores(256, inputs.a.device).fill_(left)
+        cases.assert_right(fp32, problem, judge, cases.run(fp32, problem, inputs, config=config), config)
+    workspace.reset()
+    assert (workspace.semaphores(256, inputs.a.device) == 0).all()
+
+
+def test_what_cp_async_cannot_copy_is_refused(device):
+    in_place = next(kernel for kernel in KERNELS if kernel.full_name == "tilus/semaphore.in_place")
+    assert "K = 129 is odd" in in_place.supports(Matmul(4, 16, 129), None)
+    assert "N = 7 is odd" in in_place.supports(Matmul(4, 7, 128), None)
+    assert in_place.supports(Matmul(4, 7, 128, layout=Layout.NK), None) is None
+    assert "fp32 inputs" in in_place.supports(Matmul(4, 16, 128, torch.float32), None)
+    odd_rows = torch.zeros(4, 129, dtype=torch.bfloat16, device=device)[:, :128]
+    with pytest.raises(ValueError, match="row stride and address along K"):
+        in_place.launch(odd_rows, torch.zeros(128, 16, dtype=torch.bfloat16, device=device))

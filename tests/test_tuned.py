@@ -1,0 +1,60 @@
+"""The tuned tables: found by shape, the nearest where the shape is not there, the heuristic where nothing is."""
+
+import json
+
+import pytest
+
+import kernels_tilus
+import kernels_triton
+from common import tuned
+from common.problem import Layout, Matmul
+
+KERNEL = next(kernel for kernel in kernels_triton.KERNELS if kernel.full_name == "triton/decompose_k.vector")
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuned, "TABLES", tmp_path)
+    tuned.table.cache_clear()
+    tuned.pick.cache_clear()
+    yield tmp_path
+    tuned.table.cache_clear()
+    tuned.pick.cache_clear()
+
+
+def entry(problem: Matmul, split_k: int) -> dict:
+    config = dict(block_m=16, block_n=16, block_k=64, split_k=split_k, num_warps=1, num_stages=4)
+    return {"problem": tuned.key_of(problem), "config": config}
+
+
+def test_exact_nearest_and_heuristic(tables):
+    near, far = Matmul(16, 256, 7168), Matmul(512, 256, 7168)
+    other_layout = Matmul(32, 256, 7168, layout=Layout.NK)
+    entries = [entry(near, 8), entry(far, 2), entry(other_layout, 4)]
+    (tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: entries}))
+
+    def picked(problem):
+        config, source = tuned.pick(KERNEL, problem, "some-gpu")
+        return config.split_k, source
+
+    assert picked(near) == (8, "tuned")
+    assert picked(Matmul(32, 256, 7168)) == (8, "nearest")
+    assert picked(Matmul(300, 256, 7168)) == (2, "nearest")
+    assert picked(Matmul(512, 256, 7168, layout=Layout.NK)) == (4, "nearest")
+    assert tuned.pick(KERNEL, near, "unknown-gpu") == (KERNEL.default_config(near), "heuristic")
+
+
+@pytest.mark.parametrize("path", sorted(tuned.TABLES.glob("*.json")), ids=lambda path: path.stem)
+def test_checked_in_tables_hold_configs_that_their_kernels_take(path):
+    kernels = {kernel.full_name: kernel for package in (kernels_triton, kernels_tilus) for kernel in package.KERNELS}
+    for name, entries in json.loads(path.read_text()).items():
+        for item in entries:
+            key = item["problem"]
+            problem = Matmul(key["m"], key["n"], key["k"], layout=Layout(key["layout"]))
+            kernel = kernels[name]
+            assert kernel.supports(problem, kernel.config_from(item["config"])) is None
+
+
+def test_device_slug():
+    assert tuned.device_slug("NVIDIA H200") == "h200"
+    assert tuned.device_slug("NVIDIA GeForce RTX 5090") == "rtx-5090"
