@@ -58,7 +58,9 @@ class Timed:
 
     def __post_init__(self) -> None:
         if not self.argument_sets or not all(a.args or a.kwargs for a in self.argument_sets):
-            raise ValueError(f"{self.name}: a timed function takes its data as arguments; a closure over it is not accepted")
+            raise ValueError(
+                f"{self.name}: a timed function takes its data as arguments; a closure over it is not accepted"
+            )
 
     def call(self, index: int) -> Any:
         args, kwargs = self.argument_sets[index]
@@ -255,7 +257,9 @@ class _Cold(_Queued):
 
 
 class _Warm(_Queued):
-    method = f"warm L2: event pair around a replayed CUDA graph of {WARM_LAUNCHES} launches on one argument set, per launch"
+    method = (
+        f"warm L2: event pair around a replayed CUDA graph of {WARM_LAUNCHES} launches on one argument set, per launch"
+    )
 
     def __init__(self, contenders: Sequence[Timed], device: DeviceClock, tell: Tell):
         super().__init__(contenders, device)
@@ -275,7 +279,9 @@ class _Warm(_Queued):
             graph.replay()
             self.device.synchronize()
             if graph.result.isnan().any():
-                raise NotTimed(timed.name, "its work is not in the CUDA graph that captured it: another stream", wrong=True)
+                raise NotTimed(
+                    timed.name, "its work is not in the CUDA graph that captured it: another stream", wrong=True
+                )
         return graph
 
     def turn(self, timed: Timed) -> list[float]:

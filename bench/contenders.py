@@ -1,4 +1,4 @@
-"""Both kernel packages, the references and the candidates in one list; and who sits out, with the reason."""
+"""Both kernel packages, the references and the candidates in one list; and whose language cannot run here, and why."""
 
 import importlib
 import os
@@ -6,15 +6,15 @@ import shutil
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 
 import torch
+from packaging.version import Version
 
 from bench.candidate import candidate
+from bench.environment import version
 from bench.journal import BASELINE
 from common.kernel import Kernel, Language
-from common.problem import Matmul
 
 # Imported when first asked for, each on its own: one that cannot be does not take the others along.
 PACKAGES = {
@@ -91,11 +91,6 @@ def _named(kernel: Kernel, pattern: str) -> bool:
     return any(name == pattern or fnmatchcase(name, pattern) for name in names)
 
 
-def sits_out(kernel: Kernel, problem: Matmul) -> str | None:
-    """Why this contender cannot be measured on this problem here, or None."""
-    return environment_reason(kernel.language) or kernel.supports(problem, None)
-
-
 def environment_reason(language: Language) -> str | None:
     """Why no contender of this language can run on a GPU of this machine, or None."""
     if not torch.cuda.is_available():
@@ -117,8 +112,8 @@ def _tilus_lacks() -> str | None:
     missing = [tool for tool, path in (("nvcc", nvcc()), ("g++", shutil.which("g++"))) if path is None]
     if missing:
         return f"tilus compiles with nvcc and g++: {' and '.join(missing)} not found on PATH"
-    ffi = metadata.version("apache-tvm-ffi")
-    if tuple(int(part) for part in ffi.split(".")[:3] if part.isdigit()) >= (0, 1, 13):
+    ffi = version("apache-tvm-ffi")
+    if ffi is not None and Version(ffi) >= Version("0.1.13"):
         return f"tilus' generated code does not compile with apache-tvm-ffi {ffi}; install apache-tvm-ffi<0.1.13"
     return None
 

@@ -7,7 +7,7 @@ not hold is what is left to measure.
 import json
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,9 @@ class Row:
         values = _upgraded(values)
         known = {f.name for f in fields(cls)}
         if values.keys() != known:
-            raise ValueError(f"not a row: missing {sorted(known - values.keys())}, unknown {sorted(values.keys() - known)}")
+            raise ValueError(
+                f"not a row: missing {sorted(known - values.keys())}, unknown {sorted(values.keys() - known)}"
+            )
         return cls(**values)
 
 
@@ -157,8 +159,9 @@ def problem_fields(problem: Matmul) -> dict[str, Any]:
     }
 
 
-def command_of(problem: Matmul, contender: str) -> str:
-    """The command that measures one contender on one problem, beside the baseline."""
+def command_of(problem: Matmul, contender: str, asked: Sequence[str], more: Mapping[str, Any]) -> str:
+    """The command that measures one contender on one problem, beside the baseline. more: flags that are not at
+    their defaults, by name."""
     words = ["python", "bench/compare.py", "--shape", f"{problem.m}x{problem.n}x{problem.k}"]
     words += ["--dtype", SHORT_DTYPE[problem.dtype], "--layout", problem.layout.value]
     if problem.epilogue.value != "none":
@@ -168,4 +171,5 @@ def command_of(problem: Matmul, contender: str) -> str:
     kind, _, place = contender.partition("/")
     if kind == "candidate":
         words += ["--candidate", place]
-    return shlex.join([*words, "--only", contender])
+    words += ["--only", contender, *(["--timing", ",".join(asked)] if asked else [])]
+    return shlex.join([*words, *(str(word) for name, value in more.items() for word in (f"--{name}", value))])

@@ -1,6 +1,5 @@
 """A child process that may crash, hang or poison its GPU context, and costs no more than the call it was in."""
 
-import atexit
 import faulthandler
 import importlib
 import os
@@ -14,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import IO, Any
 
 from bench.environment import ROOT
 
@@ -43,8 +42,7 @@ class Child:
         self.deadline_s = deadline_s
         self._process: subprocess.Popen | None = None
         self._connection: Connection | None = None
-        self._output = tempfile.TemporaryFile()
-        atexit.register(self.stop)
+        self._output: IO[bytes] | None = None
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """What function(*args, tell=...) returns. Raises Died where the child ends, hangs or raises instead."""
@@ -68,7 +66,10 @@ class Child:
                 late = time.monotonic() - since >= self.deadline_s
                 message = self._last_words()
                 self.stop()
-                raise Died(message, running, timed_out=late or message.startswith(TIMED_OUT))
+                if late or message.startswith(TIMED_OUT):
+                    _, _, place = message.partition(TIMED_OUT)
+                    raise Died(f"{TIMED_OUT} of {self.deadline_s:g} s{place}", running, timed_out=True)
+                raise Died(message, running, timed_out=False)
 
     def stop(self) -> None:
         if self._process is not None:
@@ -76,12 +77,12 @@ class Child:
             with suppress(subprocess.TimeoutExpired):  # a process in a hung driver call dies when the driver lets it
                 self._process.wait(START_S)
             self._connection.close()
+            self._output.close()
             self._process = None
 
     def _start(self) -> None:
         self._connection, theirs = Pipe()
-        self._output.seek(0)
-        self._output.truncate()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.process", str(theirs.fileno())],
@@ -167,14 +168,14 @@ def _serve(connection: Connection) -> None:
 
         watch(deadline_s)
         try:
-            answer = "result", (getattr(importlib.import_module(module), name)(*args, tell=tell), _healthy())
+            answer = "result", (getattr(importlib.import_module(module), name)(*args, tell=tell), healthy())
         except Exception as error:
             answer = "raised", f"{type(error).__name__}: {error}"
         faulthandler.cancel_dump_traceback_later()
         connection.send(answer)
 
 
-def _healthy() -> bool:
+def healthy() -> bool:
     """Whether the GPU context, if there is one, still takes work: an illegal access is the end of it."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():

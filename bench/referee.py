@@ -133,7 +133,9 @@ class Referee:
             return f"{nans} of {result.numel()} elements are NaN, which the output was filled with"
         if self.judges[1 - which].judge(result, roundings).ok:
             return "stale: its result is that of earlier inputs at the same addresses"
-        return f"error {accuracy.error:.3g} is over the bound {accuracy.bound:.3g} (torch.mm: {accuracy.torch_error:.3g})"
+        return (
+            f"error {accuracy.error:.3g} is over the bound {accuracy.bound:.3g} (torch.mm: {accuracy.torch_error:.3g})"
+        )
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":

@@ -41,6 +41,8 @@ def semaphores(count: int, device: torch.device) -> Tensor:
     While a graph is captured: of that capture's own. Raises RuntimeError where a capture is the first to ask on
     this device, as memory cannot be zeroed once for all replays inside of it.
     """
+    if device.type == "cpu":  # launches in the interpreter follow one another
+        return torch.zeros(count, dtype=torch.int32)
     index = device.index if device.index is not None else torch.cuda.current_device()
     stream = torch.cuda.current_stream(device)
     if torch.cuda.is_current_stream_capturing():

@@ -3,8 +3,8 @@
     C = torch.mm(A, B);  C = epilogue(C + bias)          one rounding to C's dtype after each operation
 
 What cuBLAS runs, how it splits K and how it sums the splits is its own choice per shape. For half-precision inputs
-that choice depends on `torch.backends.cuda.matmul.allow_{bf16,fp16}_reduced_precision_reduction`, on by default: the
-splits may then meet in half precision. It is left as the user's process has it, and the row says which it was.
+that choice depends on `torch.backends.cuda.matmul.allow_{bf16,fp16}_reduced_precision_reduction`: as torch sets them,
+the splits may meet in half precision. It is left so, being what a user of torch.mm gets.
 
 With a bias the product is torch.addmm, as nn.Linear computes it: the bias costs no launch.
 """
@@ -53,11 +53,6 @@ def matmul(
     return _IN_PLACE[epilogue](out)
 
 
-def _note() -> str:
-    allowed = torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
-    return f"allow_bf16_reduced_precision_reduction={allowed}"
-
-
 KERNEL = Kernel(
     name="mm",
     variant="",
@@ -73,5 +68,4 @@ KERNEL = Kernel(
     roundings=lambda config: 1,
     workspace_bytes=lambda problem, config: None,
     launches=None,
-    note=_note,
 )

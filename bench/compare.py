@@ -1,0 +1,471 @@
+"""Compares kernels with torch.mm and with each other, on the GPU of this machine.
+
+    python bench/compare.py --workload router
+    python bench/compare.py --shape 16x256x7168 --layout kn --only triton --csv rows.csv
+    torchrun --nproc-per-node=4 bench/compare.py --workload router
+
+Without a GPU it checks what runs on a CPU, and shows what was recorded elsewhere.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if not __package__:  # run as a script: what to import from is the folder above, not this one
+    sys.path[:1] = [str(Path(__file__).resolve().parent.parent)]
+
+# All else is imported where it is used: --help need not wait for torch, and whether Triton compiles its kernels
+# or interprets them is settled when it is first imported.
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from bench.journal import Journal, Key, Row
+    from bench.worker import Options
+    from common.kernel import Kernel
+    from common.problem import Matmul
+
+JOURNALS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triton-vs-tilus" / "journals"
+# Named here too, as those of common/ come with torch.
+LAYOUTS = ("nk", "kn")
+DTYPES = ("bf16", "fp16", "fp32")
+TUNE = ("off", "quick", "full")
+EPILOGUES = ("none", "relu", "bias_relu", "silu", "sigmoid")
+
+NEEDS_GPU = "There is no CUDA device: timing, --tune, --against and what is unsupported above need one."
+CHECKED_TOKENS = (1, 2)  # of a workload on the CPU, where --tokens does not say which
+
+
+class UsageError(Exception):
+    """What was asked for cannot be done, in one line."""
+
+
+class Incomplete(Exception):
+    """Some rank stopped before it had done its share. `rows`: all that there are."""
+
+    def __init__(self, message: str, rows: list["Row"]):
+        super().__init__(message)
+        self.rows = rows
+
+
+class Watcher:
+    """Is told how a run goes on. This one does not mind."""
+
+    def starts(self, journal: Path, rows: int) -> None:
+        """Before the first problem, with the number of rows to come."""
+
+    def turns_to(self, problem: "Matmul") -> None: ...
+
+    def has(self, row: "Row") -> None: ...
+
+    def leaves(self, rows: Sequence["Row"]) -> None:
+        """After a problem, with its rows."""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    what = made.add_argument_group("problems")
+    what.add_argument("--workload", metavar="NAME", help="a named list of problems: router (see --list)")
+    what.add_argument("--shape", metavar="MxNxK", action="append", default=[], help="one problem; repeatable")
+    what.add_argument("--tokens", metavar="T,T,...", help="the workload's T, where not all of them")
+    what.add_argument(
+        "--layout", choices=("nk", "kn"), default="nk", help="how the weight is stored (default: %(default)s)"
+    )
+    what.add_argument(
+        "--dtype", choices=("bf16", "fp16", "fp32"), default="bf16", help="of the inputs (default: %(default)s)"
+    )
+    what.add_argument(
+        "--out-dtype", choices=("bf16", "fp16", "fp32"), help="of the output (default: that of the inputs)"
+    )
+    epilogues = ("none", "relu", "bias_relu", "silu", "sigmoid")
+    what.add_argument(
+        "--epilogue", choices=epilogues, default="none", help="fused pointwise end (default: %(default)s)"
+    )
+
+    who = made.add_argument_group("contenders", "torch/mm, the baseline, always takes part")
+    pattern = "full name, file name, file.variant, language, or a pattern of these; repeatable"
+    who.add_argument("--only", metavar="NAME", action="append", default=[], help=pattern)
+    who.add_argument("--skip", metavar="NAME", action="append", default=[], help="likewise")
+    who.add_argument(
+        "--candidate", metavar="FILE.py:FUNCTION", action="append", default=[], help="a kernel of your own; repeatable"
+    )
+
+    how = made.add_argument_group("measuring")
+    how.add_argument(
+        "--timing", default="cold,warm", help="of cold, warm, host, with commas between (default: %(default)s)"
+    )
+    how.add_argument("--rounds", type=int, help="in which each contender has its turn")
+    how.add_argument(
+        "--tune", choices=("off", "quick", "full"), default="off", help="search configs (default: %(default)s)"
+    )
+    how.add_argument("--require-gpu", action="store_true", help="exit 2 where there is no GPU")
+
+    where = made.add_argument_group("rows")
+    journal = f"the journal, a line a row as it is made (default: a new file in {JOURNALS})"
+    where.add_argument("--output", metavar="F", type=Path, help=journal)
+    where.add_argument("--resume", action="store_true", help="go on with --output, or with the latest journal there")
+    where.add_argument("--csv", metavar="F", help="write the rows as CSV")
+    where.add_argument("--json", metavar="F", help="write the rows as a JSON list")
+    where.add_argument("--against", metavar="OLD", help="hold the rows against those of an older file")
+    where.add_argument(
+        "--fail-over",
+        metavar="PCT",
+        type=float,
+        help="exit 3 where a contender is slower by more percent than this, or is broken",
+    )
+
+    ask = made.add_argument_group("asking")
+    ask.add_argument("--list", action="store_true", help="list workloads and contenders")
+    ask.add_argument("--doctor", action="store_true", help="what is installed, found, missing; who sits out, and why")
+    return made
+
+
+def chosen_problems(args: argparse.Namespace, tokens: Sequence[int] | None = None) -> list[tuple[str, "Matmul"]]:
+    """(workload, problem) pairs; of a workload those of `tokens` (None: all), where --tokens does not say which.
+
+    Raises UsageError.
+    """
+    from bench import workloads
+
+    if args.workload is None and not args.shape:
+        raise UsageError("--workload NAME or --shape MxNxK is needed; --list shows the workloads")
+    if args.tokens and args.workload is None:
+        raise UsageError("--tokens needs --workload NAME")
+    try:
+        return workloads.problems(
+            args.workload,
+            [workloads.parse_shape(text) for text in args.shape],
+            tokens=workloads.parse_tokens(args.tokens) if args.tokens else tokens,
+            layout=args.layout,
+            dtype=args.dtype,
+            out_dtype=args.out_dtype,
+            epilogue=args.epilogue,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def chosen_contenders(args: argparse.Namespace) -> list["Kernel"]:
+    """Raises UsageError."""
+    from bench import contenders
+
+    try:
+        return contenders.choose(contenders.all_contenders(args.candidate), args.only, args.skip)
+    except (ValueError, FileNotFoundError) as error:
+        raise UsageError(str(error)) from error
+
+
+def chosen_options(args: argparse.Namespace, local_rank: int) -> "Options":
+    """Raises UsageError."""
+    import torch
+
+    from bench.report import TIMINGS
+    from bench.worker import Options
+
+    timings = tuple(dict.fromkeys(args.timing.split(",")))
+    if not set(timings) <= set(TIMINGS):
+        raise UsageError(f"--timing is {args.timing!r}; accepted: of {', '.join(TIMINGS)}, with commas between")
+    if args.rounds is not None and args.rounds < 1:
+        raise UsageError(f"--rounds is {args.rounds}; accepted: 1 and more")
+    if not has_gpu():
+        return Options(timings=(), device="cpu")
+    if local_rank >= torch.cuda.device_count():
+        raise UsageError(f"local rank {local_rank} has no GPU of its own: there are {torch.cuda.device_count()}")
+    rounds = Options.rounds if args.rounds is None else args.rounds
+    return Options(timings=timings, rounds=rounds, tune=args.tune, device=local_rank)
+
+
+def has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def run(args: argparse.Namespace, watcher: Watcher | None = None) -> list["Row"]:
+    """Measures, and returns the rows of the journal: the new ones, and with --resume those that it held.
+
+    Without a GPU contenders are checked and not timed. Under torchrun each rank does its share of the problems,
+    all contenders of one on the same GPU; rank 0 returns the rows of all, the others none.
+
+    Raises UsageError; on rank 0 Incomplete, where another rank could not go on.
+    """
+    from bench.journal import Journal, Row, done_keys
+    from bench.ranks import Ranks
+
+    ranks = Ranks()
+    options = chosen_options(args, ranks.local)
+    problems = chosen_problems(args, None if has_gpu() else CHECKED_TOKENS)
+    kernels = chosen_contenders(args)
+    path = Path(ranks.agree(lambda: str(_opened(args))))
+    done = done_keys(Journal(path).rows())
+    own = Journal(path if ranks.count == 1 else path.with_suffix(f".rank{ranks.rank}{path.suffix}"))
+    stopped = ""
+    try:
+        _measure(problems[ranks.rank :: ranks.count], kernels, options, own, done, watcher or Watcher())
+    except Exception as error:
+        if ranks.count == 1:
+            raise
+        stopped = f"rank {ranks.rank} stopped: {type(error).__name__}: {error}"
+
+    told = ranks.gather({"stopped": stopped, "rows": [row.to_json() for row in own.rows()]})
+    if told is None:
+        return []
+    journal = Journal(path)
+    _append_new(journal, [Row.from_json(values) for of_rank in told for values in of_rank["rows"]])
+    for leftover in _of_ranks(path):
+        leftover.unlink()
+    rows = journal.rows()
+    if stops := [of_rank["stopped"] for of_rank in told if of_rank["stopped"]]:
+        raise Incomplete("; ".join(stops), rows)
+    return rows
+
+
+def _opened(args: argparse.Namespace) -> Path:
+    """The journal, there from now on, with what the ranks of an interrupted run left. Raises UsageError."""
+    from bench.journal import Journal, read_rows
+
+    path = args.output
+    if path is None and args.resume:
+        journals = [found for found in JOURNALS.glob("*.jsonl") if ".rank" not in found.name]
+        if not journals:
+            raise UsageError(f"--resume: there is no journal in {JOURNALS}")
+        path = max(journals, key=lambda found: found.stat().st_mtime)
+    elif path is None:
+        path = JOURNALS / f"{datetime.now():%Y-%m-%dT%H%M%S}.jsonl"
+    if path.exists() and not args.resume:
+        raise UsageError(f"--output {path} is there already; --resume goes on with it")
+    journal = Journal(path)
+    path.touch()
+    for leftover in _of_ranks(path):
+        _append_new(journal, read_rows(leftover))
+        leftover.unlink()
+    return path
+
+
+def _of_ranks(path: Path) -> list[Path]:
+    return sorted(path.parent.glob(f"{path.stem}.rank*{path.suffix}"))
+
+
+def _append_new(journal: "Journal", rows: Sequence["Row"]) -> None:
+    from bench.journal import done_keys
+
+    done = done_keys(journal.rows())
+    for row in rows:
+        if row.key not in done:
+            journal.append(row)
+
+
+def _measure(
+    problems: Sequence[tuple[str, "Matmul"]],
+    kernels: Sequence["Kernel"],
+    options: "Options",
+    journal: "Journal",
+    done: set["Key"],
+    watcher: Watcher,
+) -> None:
+    """Appends a row to the journal for each contender and problem that is not `done`."""
+    from bench import worker
+
+    asked = tuple(sorted(options.timings))
+    left = []
+    for workload, problem in problems:
+        missing = [kernel for kernel in kernels if (problem.name, kernel.full_name, asked) not in done]
+        if missing:
+            left.append((workload, problem, missing))
+    watcher.starts(journal.path, sum(len(missing) for *_, missing in left))
+    for workload, problem, missing in left:
+        watcher.turns_to(problem)
+        rows = []
+        for row in worker.measure(workload, problem, missing, options):
+            journal.append(row)
+            rows.append(row)
+            watcher.has(row)
+        watcher.leaves(rows)
+
+
+class Screen(Watcher):
+    """A progress bar on stderr; with `out`, each problem's table there as soon as it is complete."""
+
+    def __init__(self, out: "Console | None"):
+        from rich import progress
+
+        from bench.report import console
+
+        self.out = out
+        self.progress = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TimeRemainingColumn(),
+            console=console(stderr=True),
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def __enter__(self) -> "Screen":
+        # What a search used, told by bench.tuning as it ends.
+        from rich.logging import RichHandler
+
+        log = logging.getLogger("bench")
+        log.setLevel(logging.INFO)
+        log.addHandler(RichHandler(console=self.progress.console, show_time=False, show_level=False, show_path=False))
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def starts(self, journal: Path, rows: int) -> None:
+        self.progress.console.print(f"journal: {journal}", markup=False)
+        self.task = self.progress.add_task("", total=rows)
+
+    def turns_to(self, problem: "Matmul") -> None:
+        self.progress.update(self.task, description=problem.name)
+
+    def has(self, row: "Row") -> None:
+        self.progress.advance(self.task)
+
+    def leaves(self, rows: Sequence["Row"]) -> None:
+        from bench.report import problem_table
+
+        if self.out is not None:
+            self.progress.stop()  # erased, so that the two do not run into each other on one terminal
+            self.out.print(problem_table(rows).rich())
+            self.progress.start()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(arguments)
+    if not has_gpu():
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+    try:
+        if args.fail_over is not None and not args.against:
+            raise UsageError("--fail-over needs --against OLD")
+        if not has_gpu() and (args.require_gpu or args.fail_over is not None):
+            raise UsageError(f"{'--require-gpu' if args.require_gpu else '--fail-over'}: there is no CUDA device")
+        if args.doctor:
+            return show_doctor()
+        if args.list:
+            return show_list(args)
+        return compare(args)
+    except KeyboardInterrupt:
+        print("compare.py: interrupted; --resume measures the rest", file=sys.stderr)
+        return 130
+    except UsageError as error:
+        print(f"compare.py: error: {error}", file=sys.stderr)
+        return 2
+
+
+def compare(args: argparse.Namespace) -> int:
+    """Measures and shows. Returns the exit code."""
+    from bench import contenders, report
+    from bench.ranks import Ranks
+
+    old = _old_rows(args)
+    ranks = Ranks()
+    out, errors = report.console(), report.console(stderr=True)
+    live = out if has_gpu() and ranks.count == 1 and not args.resume else None
+    code = 0
+    if ranks.rank:
+        run(args)
+        return 0
+    try:
+        with Screen(live) as screen:
+            rows = run(args, screen)
+    except Incomplete as incomplete:
+        rows, code = incomplete.rows, 1
+        errors.print(f"incomplete: {incomplete}; --resume measures the rest", style="bold red", markup=False)
+
+    if has_gpu():
+        out.print(report.source_of(rows), markup=False)
+        for table in [report.summary_table(rows)] if live else report.tables(rows):
+            out.print(table.rich())
+    else:
+        out.print(report.checks_table(rows).rich())
+        show_recorded(args, out)
+    if args.tune != "off" and has_gpu():
+        for path in write_tuned(rows):
+            out.print(f"tuned configs written to {path}", markup=False)
+    for reason in contenders.not_importable().values():
+        out.print(reason, markup=False)
+    if args.csv:
+        report.write_csv(rows, args.csv)
+    if args.json:
+        report.write_json(rows, args.json)
+    if old and has_gpu():
+        code = report.show_changes(out, rows, old, args.fail_over) or code
+    return code
+
+
+def write_tuned(rows: Sequence["Row"]) -> list[Path]:
+    """Puts the configs that searches found into the tables of the devices they were found on."""
+    from bench import tuning
+    from common.tuned import device_slug
+
+    slugs = sorted({device_slug(row.environment["device"]) for row in rows})
+    return [
+        tuning.write_table(slug, [row for row in rows if device_slug(row.environment["device"]) == slug])
+        for slug in slugs
+    ]
+
+
+def _old_rows(args: argparse.Namespace) -> list["Row"]:
+    """Read before anything is measured, so that a wrong name costs no time. Raises UsageError."""
+    from bench.journal import read_rows
+
+    try:
+        return read_rows(args.against) if args.against else []
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--against {args.against}: {error}") from error
+
+
+def show_recorded(args: argparse.Namespace, out: "Console") -> None:
+    """Without a GPU: the checked-in rows of the problems asked for, and what is left to a GPU."""
+    from bench import report
+
+    asked = {problem.name for _, problem in chosen_problems(args)}
+    files = {path: [row for row in rows if row.problem["name"] in asked] for path, rows in report.recorded().items()}
+    for path, rows in files.items():
+        if rows:
+            out.print(f"Not measured here, but recorded: {path.relative_to(report.ROOT)}", style="bold", markup=False)
+            out.print(report.overview_table(rows).rich())
+            out.print(report.summary_table(rows).rich())
+    if not any(files.values()):
+        out.print("No rows are recorded for these problems.")
+    out.print(NEEDS_GPU, markup=False)
+
+
+def show_list(args: argparse.Namespace) -> int:
+    from bench import contenders, report, workloads
+
+    out = report.console()
+    for name, workload in workloads.WORKLOADS.items():
+        lines = []
+        for _, problem in workloads.problems(name, layout=args.layout, dtype=args.dtype, epilogue=args.epilogue):
+            lines.append([problem.name, f"{problem.flops / 1e9:.3f}", f"{problem.least_bytes / 2**20:.2f}"])
+        out.print(report.Table(name, ["problem", "GFLOP", "least MiB"], lines, foot=workload.__doc__).rich())
+    lines = []
+    for kernel in chosen_contenders(args):
+        reason = contenders.environment_reason(kernel.language) or ""
+        lines.append([kernel.full_name, kernel.protocol.value, "yes" if kernel.deterministic else "", reason])
+    header = ["contender", "protocol", "deterministic", "sits out on this machine's GPU"]
+    out.print(report.Table("contenders", header, lines, foot="\n".join(contenders.not_importable().values())).rich())
+    return 0
+
+
+def show_doctor() -> int:
+    from bench import doctor, report
+
+    report.console().print(doctor.screen())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,493 @@
+"""Tables, CSV, JSON and Markdown from rows alone: needs no GPU, and no kernel.
+
+python bench/report.py FILE [--markdown | --csv F | --json F] [--against OLD [--fail-over PCT]]
+python bench/report.py --update-docs
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
+from pathlib import Path
+from statistics import geometric_mean
+
+if not __package__:  # run as a script: what to import from is the folder above, not this one
+    sys.path[:1] = [str(Path(__file__).resolve().parent.parent)]
+
+from rich import box
+from rich.console import Console, Group
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from bench.journal import BASELINE, PASSED, Row, read_rows
+from common.kernel import MatmulConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+TIMINGS = ("cold", "warm", "host")
+REGRESSED = 3  # the exit code
+FAIL_OVER_HELP = f"exit {REGRESSED} where a contender is slower by more percent than this, or is broken"
+
+NUMBER = re.compile(r"[+-]?\d[\d.]*%?( .*)?")  # what a column to be set flush right begins with
+
+# Of the README's table: the baseline, and the kernel that each language began with.
+README_CONTENDERS = (BASELINE, "triton/decompose_k.vector", "tilus/semaphore.in_place", "tilus/semaphore.fp32")
+MARKED = re.compile(r"(<!-- results:(\S+)((?: \S+)*) -->\n).*?(<!-- /results -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that is not yet for a terminal or for Markdown. `best`: indices of lines that are marked."""
+
+    title: str
+    header: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    best: frozenset[int] = frozenset()
+    foot: str = ""
+
+    def rich(self) -> Group:
+        table = RichTable(box=box.SIMPLE_HEAD)
+        for index, name in enumerate(self.header):
+            table.add_column(name, justify="right" if self._is_number(index) else "left", overflow="fold")
+        for index, line in enumerate(self.lines):
+            table.add_row(*map(Text, line), style="bold green" if index in self.best else None)
+        around = Text(self.title, style="bold"), Text(self.foot)
+        return Group(*(part for part in (around[0], table, around[1]) if part))
+
+    def markdown(self) -> str:
+        def line(cells: Iterable[str]) -> str:
+            return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+        rule = ["---:" if self._is_number(index) else "---" for index in range(len(self.header))]
+        body = [
+            [f"**{cell}**" if index in self.best and cell else cell for cell in cells]
+            for index, cells in enumerate(self.lines)
+        ]
+        parts = [f"**{self.title}**", ""] if self.title else []
+        parts += [line(self.header), line(rule), *map(line, body)]
+        return "\n".join([*parts, *(["", self.foot] if self.foot else [])]) + "\n"
+
+    def _is_number(self, index: int) -> bool:
+        return any(NUMBER.fullmatch(line[index]) for line in self.lines)
+
+
+def by_problem(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows of each problem, in the order in which problems and contenders first came; of two rows that measure
+    the same thing the last."""
+    latest = {row.key: row for row in rows}
+    grouped: dict[str, list[Row]] = {}
+    for row in latest.values():
+        grouped.setdefault(row.problem["name"], []).append(row)
+    return grouped
+
+
+def leading_timing(rows: Iterable[Row]) -> str | None:
+    """What speed-ups and the fastest are told by: cold where it was measured, else warm, else host."""
+    measured = {timing for row in rows for timing in row.timing}
+    return next((timing for timing in TIMINGS if timing in measured), None)
+
+
+def passed(rows: Iterable[Row], timing: str | None) -> list[Row]:
+    return [row for row in rows if row.status == PASSED and timing in row.timing]
+
+
+def config_text(config: Mapping[str, object] | None) -> str:
+    """As MatmulConfig prints: the fields that all have, then a kernel's own by name."""
+    if config is None:
+        return ""
+    common = [field.name for field in fields(MatmulConfig)]
+    if not set(common) <= config.keys():
+        return " ".join(f"{name}={value}" for name, value in config.items())
+    own = [f"{name}={value}" for name, value in config.items() if name not in common]
+    return " ".join([str(MatmulConfig(**{name: config[name] for name in common})), *own])
+
+
+def status_text(row: Row) -> str:
+    return f"{row.status}: {row.message}" if row.message else row.status
+
+
+def speedup_text(timing: Mapping[str, object]) -> str:
+    """'1.31 (1.29-1.33)', with 'tie' where it is one; '1' for the baseline."""
+    if timing["verdict"] == "baseline":
+        return "1"
+    text = f"{timing['speedup']:.2f} ({timing['speedup_low']:.2f}-{timing['speedup_high']:.2f})"
+    return f"{text} tie" if timing["verdict"] == "tie" else text
+
+
+def problem_table(rows: Sequence[Row]) -> Table:
+    """One problem's contenders, in the order of its rows; the fastest marked."""
+    problem = rows[0].problem
+    lead = leading_timing(rows)
+    measured = [timing for timing in TIMINGS if any(timing in row.timing for row in rows)]
+    latencies = [f"{timing} us" for timing in measured]
+    if lead:
+        latencies[0] = f"{lead} us (quartiles)"
+    header = ["contender", "protocol", "config", *latencies]
+    header += ["TFLOPS", "GB/s", "times torch.mm", "x floor"] if lead else []
+    header += ["error / torch's", "status"]
+    fastest = min((row.timing[lead]["median_us"] for row in passed(rows, lead)), default=None)
+    lines, best = [], set()
+    for index, row in enumerate(rows):
+        figures = row.timing.get(lead) if lead else None
+        cells = [_latency(row.timing.get(timing), quartiles=timing == lead) for timing in measured]
+        if figures:
+            us = figures["median_us"]
+            cells += [f"{problem['flops'] / us / 1e6:.2f}", f"{problem['least_bytes'] / us / 1e3:.0f}"]
+            cells += [speedup_text(figures), f"{figures['times_floor']:.2f}" if figures["times_floor"] else ""]
+        elif lead:
+            cells += [""] * 4
+        if fastest is not None and row.status == PASSED and figures and figures["median_us"] == fastest:
+            best.add(index)
+        times_torch = row.accuracy.get("times_torch")
+        cells += ["" if times_torch is None else f"{times_torch:.2f}", status_text(row)]
+        lines.append([row.contender + " *" * (index in best), row.protocol, config_text(row.config), *cells])
+    title = f"{rows[0].workload} {problem['name']}"
+    return Table(title, header, lines, frozenset(best), _conditions(rows, lead))
+
+
+def _latency(timing: Mapping[str, float] | None, quartiles: bool) -> str:
+    if timing is None:
+        return ""
+    text = f"{timing['median_us']:.2f}"
+    return f"{text} ({timing['q1_us']:.2f}-{timing['q3_us']:.2f})" if quartiles else text
+
+
+def _conditions(rows: Sequence[Row], lead: str | None) -> str:
+    """What the figures of one problem have to be read with."""
+    row = next(iter(passed(rows, lead)), None)
+    if row is None:
+        return ""
+    parts = [f"* fastest. Speed-up, floor, TFLOPS and GB/s: {lead}"]
+    if lead in row.noise:
+        parts.append(f"torch.mm against itself: {row.noise[lead]:.2%}")
+    if lead in row.floor:
+        floor = row.floor[lead]
+        parts.append(f"empty launch {floor['launch_us']:.2f} us, reading the least bytes {floor['read_us']:.2f} us")
+    if row.clocks.get("available"):
+        low, high = row.clocks["sm_mhz"]
+        parts.append(f"SM clock {low:.0f}-{high:.0f} MHz, {row.clocks['repeated_rounds']} rounds repeated")
+    elif row.clocks.get("reason"):
+        parts.append(f"SM clock not read: {row.clocks['reason']}")
+    return "; ".join(parts)
+
+
+def checks_table(rows: Sequence[Row]) -> Table:
+    """Rows that were checked and not timed, of any problems."""
+    header = ["problem", "contender", "protocol", "config", "error / torch's", "bitwise equal", "status"]
+    lines = []
+    for row in rows:
+        times_torch = row.accuracy.get("times_torch")
+        lines.append(
+            [
+                row.problem["name"],
+                row.contender,
+                row.protocol,
+                config_text(row.config),
+                "" if times_torch is None else f"{times_torch:.2f}",
+                {True: "yes", False: "no", None: ""}[row.bitwise_equal],
+                status_text(row),
+            ]
+        )
+    return Table("checked on the CPU, not timed", header, lines)
+
+
+def summary_table(rows: Sequence[Row]) -> Table:
+    """By language and protocol: on each problem the group's fastest contender, against torch.mm, per timing."""
+    problems = list(by_problem(rows).values())
+    groups = list(dict.fromkeys((row.language, row.protocol) for row in rows if row.contender != BASELINE))
+    lines = []
+    for timing in TIMINGS:
+        ranked = [_ranked(of_problem, timing) for of_problem in problems]
+        for group in groups:
+            bests = [row for of_problem in ranked if (row := _first_of(group, of_problem))]
+            compared = [row.timing[timing] for row in bests if row.timing[timing]["speedup"]]
+            if not compared:
+                continue
+            verdicts = [figures["verdict"] for figures in compared]
+            lines.append(
+                [
+                    *group,
+                    timing,
+                    f"{geometric_mean(figures['speedup'] for figures in compared):.3f}",
+                    *(str(verdicts.count(verdict)) for verdict in ("faster", "tie", "slower")),
+                    str(sum(of_problem[0] in bests for of_problem in ranked if of_problem)),
+                    f"{len(bests)} of {len(problems)}",
+                ]
+            )
+    header = ["language", "protocol", "timing", "times torch.mm (geometric mean)", "faster", "tie", "slower"]
+    foot = "On each problem the group's fastest contender counts; a loss stands in the mean like a win."
+    return Table("summary", [*header, "fastest of all", "problems"], lines, foot=foot if lines else "nothing was timed")
+
+
+def _first_of(group: tuple[str, str], rows: Iterable[Row]) -> Row | None:
+    return next((row for row in rows if (row.language, row.protocol) == group), None)
+
+
+def _ranked(rows: Iterable[Row], timing: str) -> list[Row]:
+    return sorted(passed(rows, timing), key=lambda row: row.timing[timing]["median_us"])
+
+
+def overview_table(rows: Sequence[Row], contenders: Sequence[str] = ("*",)) -> Table:
+    """A line a problem, a column a contender that any pattern of `contenders` names: us, and times torch.mm."""
+    lead = leading_timing(rows)
+    problems = by_problem(rows)
+    names = list(dict.fromkeys(row.contender for row in rows))
+    names = [name for name in names if any(fnmatchcase(name, pattern) for pattern in contenders)]
+    shared = ("n", "k", "dtype", "out_dtype", "layout", "epilogue")
+    same = len({tuple(of[0].problem[size] for size in shared) for of in problems.values()}) == 1
+    lines = []
+    for name, of_problem in problems.items():
+        by_name = {row.contender: row for row in of_problem}
+        fastest = min((row.timing[lead]["median_us"] for row in passed(of_problem, lead)), default=None)
+        cells = [_overview_cell(by_name.get(contender), lead, fastest) for contender in names]
+        lines.append([str(of_problem[0].problem["m"]) if same else name, *cells])
+    title = ""
+    if same:
+        problem = rows[0].problem
+        shape = f"[T, {problem['k']}] @ [{problem['k']}, {problem['n']}]"
+        stored = "[N, K]" if problem["layout"] == "nk" else "[K, N]"
+        title = f"{shape}, {problem['dtype']}, weight stored {stored}"
+        title += f", {problem['epilogue']}" if problem["epilogue"] != "none" else ""
+    return Table(title, ["T" if same else "problem", *names], lines, foot=f"{source_of(rows)}. {_legend(lead)}")
+
+
+def _overview_cell(row: Row | None, lead: str | None, fastest: float | None) -> str:
+    if row is None:
+        return ""
+    if row.status != PASSED or lead not in row.timing:
+        return row.status
+    figures = row.timing[lead]
+    text = f"{figures['median_us']:.1f}"
+    if figures["verdict"] != "baseline":
+        text += f" ({figures['speedup']:.2f}x{', tie' if figures['verdict'] == 'tie' else ''})"
+    return text + " *" * (figures["median_us"] == fastest)
+
+
+def _legend(lead: str | None) -> str:
+    temperature = {"cold": "cold L2", "warm": "warm L2", "host": "host time of a call"}.get(lead, "not timed")
+    return f"Microseconds ({temperature}, median), times faster than torch.mm; * fastest"
+
+
+def source_of(rows: Sequence[Row]) -> str:
+    """Device, versions and dates that the rows were recorded with."""
+    devices = []
+    for environment in {json.dumps(row.environment, sort_keys=True): row.environment for row in rows}.values():
+        parts = [environment["device"], *(f"{what} {environment[what]}" for what in _SOURCES if environment.get(what))]
+        devices.append(", ".join(parts))
+    days = sorted({row.time[:10] for row in rows})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return f"Recorded on {'; '.join(dict.fromkeys(devices))}, {when}"
+
+
+_SOURCES = ("driver", "cuda", "torch", "triton", "tilus")
+
+
+def frame(rows: Sequence[Row]):
+    """A pandas.DataFrame, one line a row; nested fields by their path, e.g. 'timing_cold_median_us'."""
+    import pandas
+
+    flat = []
+    for row in rows:
+        values = row.to_json() | {"config": config_text(row.config)}
+        for timing, figures in row.timing.items():
+            us = figures["median_us"]
+            rates = {"tflops": row.problem["flops"] / us / 1e6, "gb_per_s": row.problem["least_bytes"] / us / 1e3}
+            values["timing"] = values["timing"] | {timing: figures | rates}
+        flat.append(values)
+    return pandas.json_normalize(flat, sep="_")
+
+
+def write_csv(rows: Sequence[Row], path: str | Path) -> None:
+    frame(rows).to_csv(path, index=False)
+
+
+def write_json(rows: Sequence[Row], path: str | Path) -> None:
+    """A JSON list, which `read_rows` and --against read."""
+    Path(path).write_text(json.dumps([row.to_json() for row in rows], indent=1) + "\n")
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    """A table a problem, then the summary."""
+    return [*map(problem_table, by_problem(rows).values()), summary_table(rows)]
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    return "\n".join([f"{source_of(rows)}.\n", *(table.markdown() for table in tables(rows))])
+
+
+@dataclass(frozen=True)
+class Change:
+    """One contender on one problem in two files. verdict: 'faster', 'slower' or 'tie' by the quartiles of its time,
+    which lie apart or do not; 'broken' and 'repaired' where only one of the two passed; 'failed' where neither."""
+
+    problem: str
+    contender: str
+    timing: str
+    old_us: float | None
+    new_us: float | None
+    verdict: str
+    message: str = ""
+
+
+def changes(new: Sequence[Row], old: Sequence[Row]) -> list[Change]:
+    """Row by row, what both files hold, a change for each timing that both have."""
+    before = {(row.problem["name"], row.contender): row for row in old}
+    found = []
+    for row in {(row.problem["name"], row.contender): row for row in new}.values():
+        where = row.problem["name"], row.contender
+        if (was := before.get(where)) is None:
+            continue
+        if row.status == was.status == PASSED:
+            for timing in TIMINGS:
+                if timing in row.timing and timing in was.timing:
+                    found.append(_change(*where, timing, was.timing[timing], row.timing[timing]))
+        else:
+            verdict = "broken" if was.status == PASSED else "repaired" if row.status == PASSED else "failed"
+            found.append(Change(*where, "", None, None, verdict, status_text(row)))
+    return found
+
+
+def _change(problem: str, contender: str, timing: str, was: Mapping[str, float], now: Mapping[str, float]) -> Change:
+    verdict = "faster" if now["q3_us"] < was["q1_us"] else "slower" if now["q1_us"] > was["q3_us"] else "tie"
+    return Change(problem, contender, timing, was["median_us"], now["median_us"], verdict)
+
+
+def regressions(found: Iterable[Change], fail_over: float) -> list[Change]:
+    """Those that are broken, or slower by more than `fail_over` percent."""
+    return [
+        change
+        for change in found
+        if change.verdict == "broken"
+        or (change.verdict == "slower" and change.new_us > change.old_us * (1 + fail_over / 100))
+    ]
+
+
+def changes_table(found: Sequence[Change], new: Sequence[Row], old: Sequence[Row]) -> Table:
+    lines = []
+    for change in found:
+        times = ["", "", ""]
+        if change.old_us is not None:
+            difference = change.new_us / change.old_us - 1
+            times = [f"{change.old_us:.2f}", f"{change.new_us:.2f}", f"{100 * difference:+.1f}%"]
+        verdict = f"{change.verdict}: {change.message}" if change.message else change.verdict
+        lines.append([change.problem, change.contender, change.timing, *times, verdict])
+    verdicts = [change.verdict for change in found]
+    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("faster", "tie", "slower", "broken")]
+    alone = len({(r.problem["name"], r.contender) for r in new} ^ {(r.problem["name"], r.contender) for r in old})
+    foot = f"{', '.join(counts)}; {alone} rows stand in one of the files only. Old: {source_of(old)}"
+    header = ["problem", "contender", "timing", "old us", "new us", "change", "verdict"]
+    return Table("against the old file", header, lines, foot=foot)
+
+
+def readme_table(rows: Sequence[Row], contenders: Sequence[str] = README_CONTENDERS) -> str:
+    """The Markdown of one recorded file: a line a problem, us and times torch.mm of each contender, and the source."""
+    return overview_table(rows, contenders).markdown()
+
+
+def recorded(name: str = "*") -> dict[Path, list[Row]]:
+    """The checked-in files of this name (a pattern), of every device, that hold rows."""
+    files = {path: read_rows(path) for path in sorted(RESULTS.glob(f"*/{name}.jsonl"))}
+    return {path: rows for path, rows in files.items() if rows}
+
+
+def update_docs(paths: Iterable[Path] | None = None, *, write: bool = True) -> list[Path]:
+    """Puts what is recorded between the markers of README.md and notes/*.md, and returns the files that were not
+    up to date. The markers, with the file's name, and patterns of contenders where not the README's are meant:
+
+        <!-- results:router-nk -->            <!-- results:router-nk torch/mm triton/decompose_k.* -->
+        <!-- /results -->
+
+    Raises ValueError for a marker whose file no device has.
+    """
+    if paths is None:
+        paths = [ROOT / "README.md", *sorted((ROOT / "notes").glob("*.md"))]
+    stale = []
+    for path in (path for path in paths if path.exists()):
+
+        def fresh(match: re.Match[str], path: Path = path) -> str:
+            begin, name, patterns, end = match.groups()
+            files = recorded(name)
+            if not files:
+                raise ValueError(f"{path.name}: results:{name}: no device has {name}.jsonl under bench/results")
+            made = [readme_table(rows, patterns.split() or README_CONTENDERS) for rows in files.values()]
+            return begin + "\n".join(made) + end
+
+        old = path.read_text()
+        new = MARKED.sub(fresh, old)
+        if new != old:
+            stale.append(path)
+            if write:
+                path.write_text(new)
+    return stale
+
+
+def console(*, stderr: bool = False) -> Console:
+    """As wide as the terminal, or as the widest line of a table where there is none."""
+    made = Console(stderr=stderr, highlight=False)
+    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=240)
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("file", nargs="*", help="rows that bench/compare.py wrote (JSON lines, or a list)")
+    made.add_argument("--markdown", action="store_true", help="print Markdown instead of tables")
+    made.add_argument("--csv", metavar="F", help="write the rows as CSV")
+    made.add_argument("--json", metavar="F", help="write the rows as a JSON list")
+    made.add_argument("--against", metavar="OLD", help="hold the rows against those of an older file")
+    made.add_argument("--fail-over", metavar="PCT", type=float, help=FAIL_OVER_HELP)
+    made.add_argument("--update-docs", action="store_true", help="renew the result tables in README.md and notes/")
+    return made
+
+
+def show_changes(out: Console, new: Sequence[Row], old: Sequence[Row], fail_over: float | None) -> int:
+    """Prints two files row by row; returns the exit code."""
+    found = changes(new, old)
+    out.print(changes_table(found, new, old).rich())
+    failed = [] if fail_over is None else regressions(found, fail_over)
+    if failed:
+        out.print(f"{len(failed)} slower by more than {fail_over:g}%, or broken", style="bold red")
+    return REGRESSED if failed else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    made = parser()
+    args = made.parse_args(arguments)
+    if args.fail_over is not None and not args.against:
+        made.error("--fail-over needs --against OLD")
+    out = console()
+    if args.update_docs:
+        for path in update_docs():
+            out.print(f"updated {path.relative_to(ROOT)}")
+    elif not args.file:
+        made.error("no FILE; see --help")
+    try:
+        rows = [row for file in args.file for row in read_rows(file)]
+        old = read_rows(args.against) if args.against else []
+    except (OSError, ValueError) as error:
+        made.error(str(error))
+    if not rows:
+        return 0
+    if args.csv:
+        write_csv(rows, args.csv)
+    if args.json:
+        write_json(rows, args.json)
+    if args.markdown:
+        print(markdown(rows))
+    elif args.against:
+        return show_changes(out, rows, old, args.fail_over)
+    elif not (args.csv or args.json):
+        show(out, rows)
+    return 0
+
+
+def show(out: Console, rows: Sequence[Row]) -> None:
+    out.print(source_of(rows))
+    for table in tables(rows):
+        out.print(table.rich())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

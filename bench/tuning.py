@@ -1,0 +1,369 @@
+"""One search for both languages: the same number of configs, the same time, the same checks, the same clock.
+
+    choose    the default config, those tuned for other shapes, then a sample of the kernel's space: the same
+              sample in every run, and for equal spaces in every language
+    build     all of them in parallel, in processes; an error is recorded
+    check     each against float64
+    time      successive halving: all for a few rounds, the faster half for twice as many, ...
+    confirm   the winner again, with fresh samples: that is the time reported
+
+Checking and timing happen in a process that may die; the config it died of is out, the rest go on in a new one. A
+kernel's time covers checking and timing. Building is outside of it, as it says nothing about the kernel.
+"""
+
+import hashlib
+import inspect
+import json
+import logging
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench import contenders as listed
+from bench.clock import NotTimed, Tell, first_line, time_together
+from bench.environment import ROOT, environment
+from bench.journal import PASSED, Row
+from bench.process import Child, Died, in_parallel
+from bench.stats import summary
+from bench.worker import clock_of, launcher, referee_of, timed
+from common import tuned
+from common.kernel import Kernel, MatmulConfig
+from common.problem import Matmul
+
+log = logging.getLogger(__name__)
+
+FIRST_ROUNDS = 3
+FINALISTS = 4
+CONFIRMING_ROUNDS = 20
+BUILDERS = 16
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one kernel may use on one problem."""
+
+    configs: int
+    seconds: float
+
+
+BUDGETS = {"quick": Budget(32, 30.0), "full": Budget(256, 300.0)}
+
+
+@dataclass
+class Search:
+    """What a search did. failed: configs that are out, with the reason. confirmed_us: the winner's cold time
+    from samples that it was not chosen by. config is None where none passed."""
+
+    budget: Budget
+    tried: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    out_of_time: bool = False
+    config: MatmulConfig | None = None
+    confirmed_us: float | None = None
+
+    def __str__(self) -> str:
+        used = (
+            f"{self.tried} of {self.budget.configs} configs allowed, {self.seconds:.0f} of {self.budget.seconds:.0f} s"
+            f"{', stopped by time' if self.out_of_time else ''}, {len(self.failed)} failed"
+        )
+        return f"{used}; {self.config} {self.confirmed_us:.2f} us" if self.config else f"{used}; none passed"
+
+
+class Lost(Exception):
+    """A config that did not survive being timed."""
+
+    def __init__(self, config: MatmulConfig, reason: str):
+        super().__init__(f"{config}: {reason}")
+        self.config, self.reason = config, reason
+
+
+def tune(
+    problem: Matmul, kernels: Sequence[Kernel], budget: str, *, deadline_s: float, device: torch.device, seed: int = 0
+) -> dict[str, Search]:
+    """A search per kernel that has configs for this problem, by full name. `budget` is a key of BUDGETS.
+
+    Found searches are kept in the user's cache, until device, versions or the kernel's source change. Raises
+    ValueError on a device without a clock.
+    """
+    if device.type != "cuda":
+        raise ValueError(f"device is {device}; accepted: a CUDA device, as configs are told apart by their time")
+    limit, child = BUDGETS[budget], Child(deadline_s)
+    try:
+        versions, slug = child.call(_identity, device)
+        searches, chosen, kept_at = {}, {}, {}
+        for kernel in kernels:
+            if kernel.supports(problem, None) is not None or not kernel.configs(problem):
+                continue
+            name = kernel.full_name
+            kept_at[name] = _cache_path(kernel, problem, budget, versions)
+            if kept_at[name].exists():
+                searches[name] = _from_cache(kernel, kept_at[name])
+                log.info("%s %s: kept from an earlier run: %s", problem.name, name, searches[name])
+            else:
+                chosen[name] = choose(kernel, problem, limit.configs, slug)
+
+        built = _built(problem, chosen, deadline_s, device)
+        child.deadline_s = min(deadline_s, limit.seconds)
+        for name, configs in chosen.items():
+            child.call(_prepare, problem, device, seed)
+            trial = _Trial(child, problem, name, device, seed)
+            searches[name] = search(configs, built[name], trial.check, trial.time, limit)
+            log.info("%s %s: %s", problem.name, name, searches[name])
+            _to_cache(searches[name], kept_at[name])
+        return searches
+    finally:
+        child.stop()
+
+
+def choose(kernel: Kernel, problem: Matmul, count: int, slug: str) -> list[MatmulConfig]:
+    """At most `count` different configs: the heuristic's, the tuned ones of this and other shapes (these at most half
+    of all), and a sample of the rest of the space, drawn by the problem's name alone."""
+    known = [kernel.config_from(entry["config"]) for entry in tuned.table(slug).get(kernel.full_name, [])]
+    known = [config for config in known if kernel.supports(problem, config) is None]
+    first = [kernel.default_config(problem), tuned.pick(kernel, problem, slug)[0], *known[: count // 2]]
+    first = list(dict.fromkeys(first))[:count]
+    rest = [config for config in kernel.configs(problem) if config not in first]
+    return first + random.Random(problem.name).sample(rest, min(len(rest), count - len(first)))
+
+
+def search(
+    configs: Sequence[MatmulConfig],
+    not_built: dict[MatmulConfig, str],
+    check: Callable[[MatmulConfig], str | None],
+    timing: Callable[[Sequence[MatmulConfig], int], list[float]],
+    budget: Budget,
+    now: Callable[[], float] = time.monotonic,
+) -> Search:
+    """check(config): None, or why it is out. timing(configs, rounds): their median times in microseconds, all taken
+    together; raises Lost for one that is out."""
+    found = Search(budget, failed={str(config): reason for config, reason in not_built.items()})
+    start = now()
+
+    def late() -> bool:
+        found.seconds = now() - start
+        found.out_of_time = found.out_of_time or found.seconds > budget.seconds
+        return found.out_of_time
+
+    def ranked(left: list[MatmulConfig], rounds: int) -> list[tuple[float, MatmulConfig]]:
+        while left:
+            try:
+                return sorted(zip(timing(left, rounds), left, strict=True), key=lambda pair: pair[0])
+            except Lost as lost:
+                found.failed[str(lost.config)] = lost.reason
+                left = [config for config in left if config != lost.config]
+        return []
+
+    left = []
+    for config in configs:
+        if late():
+            break
+        found.tried += 1
+        if config in not_built:
+            continue
+        if reason := check(config):
+            found.failed[str(config)] = reason
+        else:
+            left.append(config)
+
+    rounds = FIRST_ROUNDS
+    ranking = ranked(left, rounds)
+    while len(ranking) > FINALISTS and not late():
+        rounds *= 2
+        ranking = ranked([config for _, config in ranking[: (len(ranking) + 1) // 2]], rounds)
+    for _, config in ranking:
+        if confirmed := ranked([config], CONFIRMING_ROUNDS):
+            found.confirmed_us, found.config = confirmed[0]
+            break
+    late()
+    return found
+
+
+def _built(
+    problem: Matmul, chosen: dict[str, list[MatmulConfig]], deadline_s: float, device: torch.device
+) -> dict[str, dict[MatmulConfig, str]]:
+    """Compiles all configs of all kernels; the ones that failed, by kernel, with the reason."""
+    jobs = [(problem, name, config, device) for name, configs in chosen.items() for config in configs]
+    if not jobs:
+        return {}
+    start = time.monotonic()
+    answers = in_parallel(_build, jobs, min(BUILDERS, os.cpu_count() or 1), deadline_s)
+    failed: dict[str, dict[MatmulConfig, str]] = {name: {} for name in chosen}
+    for (_, name, config, _), answer in zip(jobs, answers, strict=True):
+        if answer is not None:
+            failed[name][config] = answer.message if isinstance(answer, Died) else answer
+    log.info("%s: %d configs built in %.0f s", problem.name, len(jobs), time.monotonic() - start)
+    return failed
+
+
+@dataclass
+class _Trial:
+    """Checks and times one kernel's configs in a child that they may be the end of."""
+
+    child: Child
+    problem: Matmul
+    name: str
+    device: torch.device
+    seed: int
+
+    def check(self, config: MatmulConfig) -> str | None:
+        try:
+            return self.child.call(_check, self.problem, self.name, config, self.device, self.seed)
+        except Died as death:
+            return death.message
+
+    def time(self, configs: Sequence[MatmulConfig], rounds: int) -> list[float]:
+        try:
+            answer = self.child.call(_time, self.problem, self.name, list(configs), rounds, self.device, self.seed)
+        except Died as death:
+            answer = int(death.running or 0), death.message
+        if isinstance(answer, tuple):
+            index, reason = answer
+            raise Lost(configs[index], reason)
+        return answer
+
+
+# What runs in children.
+
+
+def _identity(device: torch.device, *, tell: Tell) -> tuple[dict[str, str | None], str]:
+    return environment(device), tuned.slug_of(device)
+
+
+def _prepare(problem: Matmul, device: torch.device, seed: int, *, tell: Tell) -> None:
+    """What no kernel's time should be charged with."""
+    referee_of(problem, device, seed)
+    clock_of(device)
+
+
+def _build(problem: Matmul, name: str, config: MatmulConfig, device: torch.device, *, tell: Tell) -> str | None:
+    torch.cuda.set_device(device)
+    kernel = listed.find(name)
+    try:
+        if kernel.build is not None:
+            kernel.build(problem, config)
+    except Exception as error:
+        return first_line(error)
+    return None
+
+
+def _check(
+    problem: Matmul, name: str, config: MatmulConfig, device: torch.device, seed: int, *, tell: Tell
+) -> str | None:
+    kernel, referee = listed.find(name), referee_of(problem, device, seed)
+    try:
+        referee.judged(launcher(kernel, problem, config), kernel.roundings(config))
+    except Exception as error:
+        return first_line(error)
+    return None
+
+
+def _time(
+    problem: Matmul,
+    name: str,
+    configs: list[MatmulConfig],
+    rounds: int,
+    device: torch.device,
+    seed: int,
+    *,
+    tell: Tell,
+) -> list[float] | tuple[int, str]:
+    """Their median cold times in microseconds, or which of them failed, and why."""
+    kernel, running = listed.find(name), 0
+
+    def track(index: str) -> None:
+        nonlocal running
+        running = int(index)
+        tell(index)
+
+    try:
+        playing = [timed(str(i), kernel, problem, config, device, seed) for i, config in enumerate(configs)]
+        samples = time_together(playing, "cold", rounds, clock_of(device), tell=track)
+    except NotTimed as not_timed:
+        return int(not_timed.contender), not_timed.reason
+    except Exception as error:
+        return running, first_line(error)
+    return [summary(of.rounds).median_us for of in samples]
+
+
+# Searches kept, and tables.
+
+
+def _cache_path(kernel: Kernel, problem: Matmul, budget: str, versions: dict[str, str | None]) -> Path:
+    key = {
+        "kernel": kernel.full_name,
+        "problem": problem.name,
+        "budget": asdict(BUDGETS[budget]),
+        "versions": {name: value for name, value in versions.items() if name not in ("git", "python")},
+        "source": source_hash(kernel),
+    }
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return home / "triton-vs-tilus" / "search" / f"{name}.json"
+
+
+def source_hash(kernel: Kernel) -> str:
+    """Of the kernel's file and of every file of this project that it takes something from."""
+    launch = kernel.launch
+    while isinstance(launch, partial):
+        launch = launch.func
+    pending, sources = [sys.modules[launch.__module__]], {}
+    while pending:
+        module = pending.pop()
+        file = getattr(module, "__file__", None)
+        if file is None or file in sources or not Path(file).is_relative_to(ROOT):
+            continue
+        sources[file] = Path(file).read_bytes()
+        for value in vars(module).values():
+            used = value if inspect.ismodule(value) else sys.modules.get(getattr(value, "__module__", None) or "")
+            pending += [used] if used is not None else []
+    return hashlib.sha256(b"\0".join(sources[file] for file in sorted(sources))).hexdigest()
+
+
+def _to_cache(found: Search, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = {**asdict(found), "config": asdict(found.config) if found.config else None}
+    half_written = path.with_suffix(f".{os.getpid()}")
+    half_written.write_text(json.dumps(values, indent=1))
+    half_written.replace(path)
+
+
+def _from_cache(kernel: Kernel, path: Path) -> Search:
+    values: dict[str, Any] = json.loads(path.read_text())
+    config = kernel.config_from(values["config"]) if values["config"] else None
+    return replace(Search(**values), budget=Budget(**values["budget"]), config=config)
+
+
+def write_table(slug: str, rows: Iterable[Row]) -> Path:
+    """Puts what the rows' searches found into a device's table, over what it held for the same problem.
+
+    Only rows that passed with a config of a search count. Kernels and problems are sorted, an entry a line.
+    """
+    path = tuned.TABLES / f"{slug}.json"
+    table = json.loads(path.read_text()) if path.exists() else {}
+    for row in rows:
+        if row.status != PASSED or row.config_source != "search":
+            continue
+        problem = {name: row.problem[name] for name in ("m", "n", "k", "dtype", "layout")}
+        others = [entry for entry in table.get(row.contender, []) if entry["problem"] != problem]
+        table[row.contender] = [*others, {"problem": problem, "config": row.config}]
+
+    def place(entry: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(entry["problem"][name] for name in ("layout", "dtype", "n", "k", "m"))
+
+    kernels = []
+    for name in sorted(table):
+        lines = ",\n".join(f"  {json.dumps(entry)}" for entry in sorted(table[name], key=place))
+        kernels.append(f"{json.dumps(name)}: [\n{lines}\n ]")
+    path.write_text("{\n " + ",\n ".join(kernels) + "\n}\n")
+    tuned.table.cache_clear()
+    tuned.pick.cache_clear()
+    return path

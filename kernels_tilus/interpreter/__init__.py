@@ -1,0 +1,44 @@
+"""Runs tilus Scripts on the CPU, checks how their threads and blocks meet, and shows what they hold.
+
+tilus has no interpreter. This one executes the tile-level Program that a Script is transpiled to, before the compiler:
+tiles are torch tensors, every thread block is a coroutine, layouts are ignored. See notes/interpreter.md.
+"""
+
+from kernels_tilus.interpreter.errors import (
+    Deadlock,
+    Divergent,
+    KernelError,
+    MissingSync,
+    NotClean,
+    OutOfBounds,
+    Overflow,
+    PendingCopy,
+    Race,
+    Uninitialized,
+    Unsupported,
+    UseAfterFree,
+)
+from kernels_tilus.interpreter.launch import run, run_program, transpile, using
+from kernels_tilus.interpreter.machine import Step
+from kernels_tilus.interpreter.schedule import Schedule
+
+__all__ = [
+    "Deadlock",
+    "Divergent",
+    "KernelError",
+    "MissingSync",
+    "NotClean",
+    "OutOfBounds",
+    "Overflow",
+    "PendingCopy",
+    "Race",
+    "Schedule",
+    "Step",
+    "Uninitialized",
+    "Unsupported",
+    "UseAfterFree",
+    "run",
+    "run_program",
+    "transpile",
+    "using",
+]

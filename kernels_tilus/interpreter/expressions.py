@@ -1,0 +1,319 @@
+"""hidet expressions as closures over a block. Scalars are Python numbers, tiles torch tensors, pointers `Pointer`s."""
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tilus.hidet.ir import expr as ir
+from tilus.hidet.ir.dtypes.promotion import promote_type
+from tilus.hidet.ir.tools import collect, infer_type
+from tilus.hidet.ir.type import DataType
+from torch import Tensor
+
+from kernels_tilus.interpreter.errors import Divergent, KernelError, Overflow, Unsupported
+from kernels_tilus.interpreter.memory import Pointer
+
+Evaluate = Callable[[Any], Any]
+
+TORCH_DTYPES = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "float8_e4m3": torch.float8_e4m3fn,
+    "float8_e5m2": torch.float8_e5m2,
+    "int8": torch.int8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "uint8": torch.uint8,
+    "bool": torch.bool,
+}
+
+
+def torch_dtype(dtype: DataType) -> torch.dtype:
+    """Of a tile. Raises Unsupported for types that torch does not calculate with."""
+    if dtype.name not in TORCH_DTYPES:
+        raise Unsupported(f"tiles of {dtype.name}")
+    return TORCH_DTYPES[dtype.name]
+
+
+def touches_memory(expr: ir.Expr) -> bool:
+    """Whether its evaluation may read or write global memory, or print."""
+    calls = [call.func_var.name for call in collect(expr, ir.Call)]
+    return bool(collect(expr, (ir.Dereference, ir.TensorElement))) or any(not c.startswith("generic_") for c in calls)
+
+
+class Partial:
+    """A scalar declared by a group of threads and assigned by a part of it."""
+
+    def __init__(self, group: tuple, inside: Any, outside: Any) -> None:
+        self.group, self.inside, self.outside = group, inside, outside
+
+    def read(self, block, name: str) -> Any:
+        if block.group[: len(self.group)] == self.group:
+            return self.inside
+        if block.side is None:
+            raise Divergent(f"{name} was assigned by a part of the threads and is read by others too")
+        return getattr(self, block.side)
+
+
+def _quotient(a, b):
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        floats = any(isinstance(x, float) or (isinstance(x, Tensor) and x.dtype.is_floating_point) for x in (a, b))
+        return torch.div(a, b, rounding_mode=None if floats else "trunc")
+    if isinstance(a, float) or isinstance(b, float):
+        return a / b if b else math.copysign(math.inf, a) * math.copysign(1, b) if a else math.nan
+    if b == 0:
+        raise KernelError("integer division by zero")
+    return abs(a) // abs(b) * (1 if (a >= 0) == (b >= 0) else -1)  # C truncates
+
+
+def _remainder(a, b):
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return torch.fmod(torch.as_tensor(a), torch.as_tensor(b))
+    return math.fmod(a, b) if isinstance(a, float) or isinstance(b, float) else a - _quotient(a, b) * b
+
+
+_ARITHMETIC = {
+    ir.Add: operator.add,
+    ir.Sub: operator.sub,
+    ir.Multiply: operator.mul,
+    ir.Div: _quotient,
+    ir.Mod: _remainder,
+    ir.BitwiseAnd: operator.and_,
+    ir.BitwiseOr: operator.or_,
+    ir.BitwiseXor: operator.xor,
+    ir.LeftShift: operator.lshift,
+    ir.RightShift: operator.rshift,
+}
+_COMPARISONS = {
+    ir.LessThan: operator.lt,
+    ir.LessEqual: operator.le,
+    ir.Equal: operator.eq,
+    ir.NotEqual: operator.ne,
+}
+_UNARY = """sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh exp exp2 expm1 erf sqrt rsqrt log log2 log10
+log1p abs ceil floor trunc isfinite isinf isnan"""
+_MATH = {
+    **{name: getattr(torch, name) for name in _UNARY.split()},
+    "pow": torch.pow,
+    "atan2": torch.atan2,
+    "round": lambda a: a.trunc() + a.sign() * ((a - a.trunc()).abs() >= 0.5),  # C's roundf: halves away from zero
+    "min": torch.fmin,  # as CUDA's fminf and fmaxf: the other operand where one is NaN
+    "max": torch.fmax,
+    "mod": torch.fmod,
+    # A product of two fp32 is exact in fp64.
+    "fma": lambda a, b, c: (a.double() * b.double() + c.double()).to(a.dtype),
+}
+_ATOMIC = re.compile(r"cuda_atomic_(add|sub|min|max|exchange|cas)(?:_(acq_rel|acquire|release)_(global|shared))?")
+_REDUCE = re.compile(r"cuda_red_(?:cta|gpu|sys)_global_(add|min|max)(?:_noftz)?_[a-z]+\d+")
+_LOAD = re.compile(r"cuda_ld(?:_(acquire|relaxed)_(?:cta|gpu|sys))?(?:_global)?_b\d+_\w+")
+_STORE = re.compile(r"cuda_st(?:_(release|relaxed)_(?:cta|gpu|sys))?(?:_global)?_b\d+_\w+")
+_RMW: dict[str, Callable] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "min": min,
+    "max": max,
+    "exchange": lambda old, new: new,
+    "cas": lambda old, compare, new: new if old == compare else old,
+}
+
+
+class Compiler:
+    """Closures for the expressions of one program, each made once."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[ir.Expr, Evaluate]] = {}  # holds the expression, so that its id stays its own
+
+    def __call__(self, expr: ir.Expr) -> Evaluate:
+        if id(expr) not in self._made:
+            self._made[id(expr)] = expr, self._compile(expr)
+        return self._made[id(expr)][1]
+
+    def _compile(self, expr: ir.Expr) -> Evaluate:
+        match expr:
+            case ir.Constant():
+                value = float(expr.value) if isinstance(expr.type, DataType) and expr.type.is_float() else expr.value
+                return lambda block: value
+            case ir.Var():
+                return self._variable(expr)
+            case ir.LogicalAnd() | ir.LogicalOr():
+                return self._logical(expr)
+            case ir.BinaryExpr():
+                return self._binary(expr)
+            case ir.LogicalNot():
+                a = self(expr.a)
+                return lambda block: _logical_not(a(block))
+            case ir.Neg():
+                a = self(expr.a)
+                return lambda block: -a(block)
+            case ir.BitwiseNot():
+                a = self(expr.a)
+                return lambda block: ~a(block)
+            case ir.IfThenElse():
+                return self._if_then_else(expr)
+            case ir.Cast():
+                return self._cast(expr)
+            case ir.Let():
+                return self._let(expr)
+            case ir.Call():
+                return self._call(expr)
+            case ir.Address(expr=ir.TensorElement() as element):
+                base, index = self(element.base), self(element.indices[0])
+                return lambda block: base(block) + index(block)
+            case ir.Dereference():
+                pointer = self(expr.expr)
+                return lambda block: block.memory.load_scalar(block, pointer(block))
+            case ir.TensorElement():
+                base, index = self(expr.base), self(expr.indices[0])
+                return lambda block: block.memory.load_scalar(block, base(block) + index(block))
+        raise Unsupported(f"expression {type(expr).__name__}: {expr}")
+
+    def _variable(self, var: ir.Var) -> Evaluate:
+        name = var.name or var.hint or "a variable"
+
+        def evaluate(block):
+            try:
+                value = block.values[var]
+            except KeyError:
+                if name.startswith("threadIdx"):
+                    raise Unsupported(f"{name}: a tile-level program has no threads") from None
+                raise KernelError(f"{name} is read before it is assigned") from None
+            return value.read(block, name) if value.__class__ is Partial else value
+
+        return evaluate
+
+    def _binary(self, expr: ir.BinaryExpr) -> Evaluate:
+        a, b = self(expr.a), self(expr.b)
+        kind, types = type(expr), (infer_type(expr.a), infer_type(expr.b))
+        if kind in _COMPARISONS:
+            compare = _COMPARISONS[kind]
+            return lambda block: compare(a(block), b(block))
+        calculate = _ARITHMETIC[kind]
+        if any(not isinstance(t, DataType) for t in types):
+            return lambda block: calculate(a(block), b(block))
+        dtype = promote_type(*types)
+        if dtype.is_float():
+            rounded = torch_dtype(dtype)
+
+            def evaluate(block):
+                x, y = a(block), b(block)
+                if x.__class__ is Tensor or y.__class__ is Tensor:
+                    return calculate(_in_dtype(x, rounded), _in_dtype(y, rounded))
+                return torch.tensor(calculate(x, y), dtype=rounded).item()
+
+            return evaluate
+
+        low, high = int(dtype.min_value), int(dtype.max_value)
+
+        def evaluate(block):
+            value = calculate(a(block), b(block))
+            if value.__class__ is int and not low <= value <= high:
+                if low < 0:
+                    raise Overflow(f"{value} does not fit {dtype.name}: {expr}")
+                value &= high
+            return value
+
+        return evaluate
+
+    def _logical(self, expr: ir.BinaryExpr) -> Evaluate:
+        a, b = self(expr.a), self(expr.b)
+        conjunction = isinstance(expr, ir.LogicalAnd)
+
+        def evaluate(block):
+            x = a(block)
+            if x.__class__ is not Tensor:
+                return b(block) if bool(x) is conjunction else x
+            y = torch.as_tensor(b(block))
+            return torch.logical_and(x, y) if conjunction else torch.logical_or(x, y)
+
+        return evaluate
+
+    def _if_then_else(self, expr: ir.IfThenElse) -> Evaluate:
+        condition, x, y = self(expr.cond), self(expr.then_expr), self(expr.else_expr)
+
+        def evaluate(block):
+            chosen = condition(block)
+            if chosen.__class__ is Tensor:
+                return torch.where(chosen, x(block), y(block))
+            return x(block) if chosen else y(block)
+
+        return evaluate
+
+    def _cast(self, expr: ir.Cast) -> Evaluate:
+        value, target = self(expr.expr), expr.target_type
+        if not isinstance(target, DataType):
+            return value  # of a pointer; what it points to is checked where it is viewed
+        return lambda block: cast(value(block), target)
+
+    def _let(self, expr: ir.Let) -> Evaluate:
+        value, body = self(expr.value), self(expr.body)
+
+        def evaluate(block):
+            block.values[expr.var] = value(block)
+            return body(block)
+
+        return evaluate
+
+    def _call(self, expr: ir.Call) -> Evaluate:
+        name, args = expr.func_var.name, [self(arg) for arg in expr.args]
+        if name.startswith("generic_") and name.removeprefix("generic_") in _MATH:
+            function, dtypes = _MATH[name.removeprefix("generic_")], [infer_type(arg) for arg in expr.args]
+            return lambda block: _math(function, [arg(block) for arg in args], dtypes)
+        if match := _ATOMIC.fullmatch(name):
+            operation, order, space = match.groups()
+            if space == "shared":
+                raise Unsupported(f"{name}: atomics on shared memory")
+            order = order or "relaxed"
+        elif match := _REDUCE.fullmatch(name):
+            operation, order = match.group(1), "relaxed"
+        elif match := _LOAD.fullmatch(name):
+            order = match.group(1)
+            return lambda block: block.memory.load_scalar(block, args[0](block), order)
+        elif match := _STORE.fullmatch(name):
+            order = match.group(1)
+            return lambda block: block.memory.store_scalar(block, args[0](block), args[1](block), order)
+        else:
+            raise Unsupported(f"function {name}")
+        combine = _RMW[operation]
+
+        def evaluate(block):
+            pointer, *operands = (arg(block) for arg in args)
+            return block.memory.read_modify_write(block, pointer, lambda old: combine(old, *operands), order)
+
+        return evaluate
+
+
+def cast(value: Any, dtype: DataType) -> Any:
+    """To the type of a scalar or a tile: floats round to nearest even, to an integer they are cut."""
+    if isinstance(value, Tensor):
+        return value.to(torch_dtype(dtype))
+    if isinstance(value, Pointer):
+        raise Unsupported(f"a pointer cast to {dtype.name}")
+    if dtype.is_float():
+        return torch.tensor(float(value), dtype=torch_dtype(dtype)).item()
+    if dtype.name == "bool":
+        return bool(value)
+    value, bits = int(value), dtype.nbytes * 8
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if int(dtype.min_value) < 0 and value >> (bits - 1) else value
+
+
+def _in_dtype(value: Any, dtype: torch.dtype) -> Any:
+    return value.to(dtype) if value.__class__ is Tensor and value.dtype is not dtype else value
+
+
+def _logical_not(value: Any) -> Any:
+    return torch.logical_not(value) if isinstance(value, Tensor) else not value
+
+
+def _math(function: Callable, values: list, dtypes: list[DataType]) -> Any:
+    if any(isinstance(value, Tensor) for value in values):
+        return function(*(torch.as_tensor(v, dtype=torch_dtype(t)) for v, t in zip(values, dtypes, strict=True)))
+    if function in (torch.fmin, torch.fmax) and all(isinstance(value, int) for value in values):
+        return min(values) if function is torch.fmin else max(values)
+    return function(*(torch.tensor(v, dtype=torch_dtype(t)) for v, t in zip(values, dtypes, strict=True))).item()

@@ -1,0 +1,396 @@
+"""Global and shared memory, and who may touch it when.
+
+Global memory keeps, per element, its last write and the reads since. An access is stamped with its block and the
+number of syncs that block has done. What a release publishes is what its block had done before its last sync; what
+an acquire learns, the whole block knows after its next one. An access may meet another block's only if it knows of it.
+
+Shared memory keeps, per element, from which sync on it may be read, and in which it was last read.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from kernels_tilus.interpreter.errors import (
+    Divergent,
+    MissingSync,
+    OutOfBounds,
+    PendingCopy,
+    Race,
+    Uninitialized,
+    UseAfterFree,
+)
+
+# What a block knows of the others: of block b, the accesses stamped up to clock[b], and its first clock[~b] atomics,
+# which one thread does, in order, sync or not.
+Clock = dict[int, int]
+
+
+def merge(into: Clock, other: Clock) -> None:
+    for block, epoch in other.items():
+        if epoch > into.get(block, -1):
+            into[block] = epoch
+
+
+class Event(NamedTuple):
+    """An access: by which block, after how many of its syncs, at which instruction or statement."""
+
+    block: int
+    epoch: int
+    place: Any
+
+
+@dataclass(eq=False)
+class Buffer:
+    """One allocation of global memory, flat. `shape` is that of the tensor it is known as."""
+
+    name: str
+    data: Tensor
+    uninitialized: bool = False
+    writes: Tensor | None = None  # int32: the number of the last write's Event, 0 for none in this launch
+    reads: Tensor | None = None  # int32: the number of the set of reads since then, 0 for the empty one
+    written: bool = False
+    released: dict[int, Clock] = field(default_factory=dict)  # by element: what its last release published
+    atomics: dict[int, dict[int, Event]] = field(default_factory=dict)  # by element and block: its last atomic
+
+    def __post_init__(self) -> None:
+        self.writes = torch.zeros(self.data.numel(), dtype=torch.int32)
+        self.reads = torch.zeros(self.data.numel(), dtype=torch.int32)
+
+
+class Pointer(NamedTuple):
+    """An element of a buffer, and the bounds of the tensor that it points into; `valid` where that has gaps."""
+
+    buffer: Buffer | None
+    offset: int
+    low: int
+    high: int
+    name: str
+    valid: Tensor | None = None
+
+    def __add__(self, elements: int) -> "Pointer":
+        return self._replace(offset=self.offset + elements)
+
+    def __sub__(self, elements: int) -> "Pointer":
+        return self._replace(offset=self.offset - elements)
+
+
+class Region(NamedTuple):
+    """Elements that one instruction touches: `flat` in the buffer, and how to name the i-th of them."""
+
+    pointer: Pointer
+    flat: Tensor
+    name_of: Callable[[int], str]
+
+
+def argument_pointers(names: list[str], tensors: list[Tensor | None]) -> list[Pointer]:
+    """A pointer for every tensor that a launch is given. Tensors that share memory and dtype share a buffer."""
+    buffers: dict[tuple[int, torch.dtype], Buffer] = {}
+    pointers = []
+    for name, tensor in zip(names, tensors, strict=True):
+        if tensor is None:
+            pointers.append(Pointer(None, 0, 0, 0, name))
+            continue
+        storage = tensor.untyped_storage()
+        key = storage.data_ptr(), tensor.dtype
+        if key not in buffers:
+            elements = storage.nbytes() // tensor.itemsize
+            data = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, (elements,), (1,))
+            buffers[key] = Buffer(name, data)
+        low = tensor.storage_offset()
+        span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        span = span if tensor.numel() else 0
+        valid = None
+        if span > tensor.numel():
+            valid = torch.zeros(span, dtype=torch.bool)
+            valid.as_strided(tensor.shape, tensor.stride()).fill_(True)
+        pointers.append(Pointer(buffers[key], low, low, low + span, name, valid))
+    return pointers
+
+
+class GlobalMemory:
+    """Every access to global memory of one launch."""
+
+    def __init__(self, describe: Callable[[Any], str]) -> None:
+        self.describe = describe  # of an Event's place
+        self.version = 0  # grows with every write, so that a block that polls can be put to sleep
+        self._events: list[Event] = [Event(-1, -1, None)]
+        self._readers: list[dict[int, Event]] = [{}]
+        self._grown: dict[tuple, int] = {}  # (set of reads, a further read) -> the set with it
+
+    # Tiles
+
+    def load(self, block, region: Region) -> Tensor:
+        if not region.flat.numel():
+            return torch.zeros(0)
+        buffer, flat = self._checked(region)
+        if buffer.written:
+            for number in _distinct(buffer.writes[flat]):
+                self._after(block, self._events[number], region, buffer.writes, number, "reads", "wrote")
+        if buffer.uninitialized and (buffer.writes[flat] == 0).any():
+            position = int((buffer.writes[flat].flatten() == 0).nonzero()[0])
+            raise Uninitialized(f"{region.name_of(position)} is read, and nothing has written it")
+        self._after_atomics(block, region, "reads")
+        seen = buffer.reads[flat]
+        numbers = _distinct(seen)
+        if len(numbers) == 1:
+            buffer.reads[flat] = self._with_read(numbers[0], block)
+        else:
+            grown = torch.tensor([self._with_read(number, block) for number in numbers], dtype=torch.int32)
+            buffer.reads[flat] = grown[torch.searchsorted(torch.tensor(numbers, dtype=torch.int32), seen)]
+        return buffer.data[flat]
+
+    def store(self, block, region: Region, value: Tensor) -> None:
+        if not region.flat.numel():
+            return
+        buffer, flat = self._checked(region)
+        for number in _distinct(buffer.writes[flat]):
+            self._after(block, self._events[number], region, buffer.writes, number, "writes", "wrote")
+        for number in _distinct(buffer.reads[flat]):
+            for event in self._readers[number].values():
+                self._after(block, event, region, buffer.reads, number, "writes", "reads")
+        self._after_atomics(block, region, "writes")
+        self._events.append(Event(block.number, block.epoch, block.place))
+        buffer.writes[flat] = len(self._events) - 1
+        buffer.reads[flat] = 0
+        buffer.data[flat] = value
+        buffer.written = True
+        self.version += 1
+        if buffer.released:
+            for element in set(flat.flatten().tolist()) & buffer.released.keys():
+                del buffer.released[element]
+
+    # Scalars
+
+    def load_scalar(self, block, pointer: Pointer, order: str | None = None) -> int | float:
+        """A load by every active thread. order: None for a plain one, 'relaxed' or 'acquire'."""
+        if order is None:
+            return self.load(block, _scalar_region(pointer)).item()
+        buffer, element = self._atomic_access(block, pointer, writes=False)
+        block.polled = True
+        if order == "acquire":
+            block.acquire(buffer.released.get(element, {}), by_all=block.threads == block.all_threads)
+        return buffer.data[element].item()
+
+    def store_scalar(self, block, pointer: Pointer, value: int | float, order: str | None = None) -> None:
+        """A store, of one value, by every active thread. order: None for a plain one, 'relaxed' or 'release'."""
+        if order is None:
+            region = _scalar_region(pointer)
+            self.store(block, region, torch.tensor(value, dtype=region.pointer.buffer.data.dtype))
+            return
+        buffer, element = self._atomic_access(block, pointer, writes=True)
+        buffer.released.pop(element, None)
+        if order == "release":
+            buffer.released[element] = block.published()
+        buffer.data[element] = value
+        self.version += 1
+
+    def read_modify_write(self, block, pointer: Pointer, combine: Callable, order: str) -> int | float:
+        """The value before. A chain of them keeps what earlier releases have published."""
+        if block.threads != 1:
+            raise Divergent(f"an atomic by all {block.threads} threads; do it in `with self.single_thread():`")
+        buffer, element = self._atomic_access(block, pointer, writes=True)
+        old = buffer.data[element].item()
+        if order in ("acquire", "acq_rel"):
+            block.acquire(buffer.released.get(element, {}), by_all=False)
+        if order in ("release", "acq_rel"):
+            merge(buffer.released.setdefault(element, {}), block.published())
+        buffer.data[element] = combine(old)
+        self.version += 1
+        return old
+
+    # Checks
+
+    def _checked(self, region: Region) -> tuple[Buffer, Tensor]:
+        pointer, flat = region.pointer, region.flat
+        if pointer.buffer is None:
+            raise OutOfBounds(f"{region.name_of(0)} is accessed, and no tensor was given for {pointer.name}")
+        low, high = flat.aminmax()
+        outside = None
+        if low < pointer.low or high >= pointer.high:
+            outside = (flat < pointer.low) | (flat >= pointer.high)
+        elif pointer.valid is not None:
+            outside = ~pointer.valid[flat - pointer.low]
+        if outside is not None and outside.any():
+            position = int(outside.flatten().nonzero()[0])
+            element = int(flat.flatten()[position]) - pointer.low
+            raise OutOfBounds(
+                f"{region.name_of(position)} is outside of its tensor: "
+                f"element {element} of memory that holds {pointer.high - pointer.low}"
+            )
+        return pointer.buffer, flat
+
+    def _after(self, block, event: Event, region: Region, log: Tensor, number: int, does: str, did: str) -> None:
+        """Raises Race unless the block's access comes after the event."""
+        if event.place is None:
+            return
+        if event.block == block.number:
+            # Two reads never meet; a write over the block's own read is taken for the same thread's.
+            if event.epoch < block.epoch or (does, did) == ("writes", "reads"):
+                return
+            reason = "no sync lies between, and threads may hold different elements there and here"
+        elif block.knows(event.block, event.epoch):
+            return
+        else:
+            reason = "no release after a sync there, met by an acquire here, orders the two"
+        position = int((log[region.flat].flatten() == number).nonzero()[0])
+        other = "it" if event.block == block.number else f"block {block.launch.index_of(event.block)}"
+        raise Race(f"{does} {region.name_of(position)}, which {other} {did} at {self.describe(event.place)}: {reason}")
+
+    def _after_atomics(self, block, region: Region, does: str) -> None:
+        atomics = region.pointer.buffer.atomics
+        if not atomics:
+            return
+        elements = region.flat.flatten().tolist()
+        for position, element in enumerate(elements):
+            for event in atomics.get(element, {}).values():
+                if event.block != block.number and not block.knows(~event.block, event.epoch):
+                    raise Race(
+                        f"{does} {region.name_of(position)} plainly, which block {block.launch.index_of(event.block)} "
+                        f"accesses atomically at {self.describe(event.place)}: nothing orders the two"
+                    )
+
+    def _atomic_access(self, block, pointer: Pointer, writes: bool) -> tuple[Buffer, int]:
+        region = _scalar_region(pointer)
+        buffer, flat = self._checked(region)
+        number = int(buffer.writes[flat])
+        self._after(block, self._events[number], region, buffer.writes, number, "accesses atomically", "wrote")
+        if writes:
+            number = int(buffer.reads[flat])
+            for event in self._readers[number].values():
+                self._after(block, event, region, buffer.reads, number, "writes", "reads")
+        elif buffer.uninitialized and number == 0 and not buffer.atomics.get(pointer.offset):
+            raise Uninitialized(f"{region.name_of(0)} is read, and nothing has written it")
+        block.atomics += 1
+        buffer.atomics.setdefault(pointer.offset, {})[block.number] = Event(block.number, block.atomics, block.place)
+        return buffer, pointer.offset
+
+    def _with_read(self, number: int, block) -> int:
+        key = number, block.number, block.epoch, id(block.place)
+        if key not in self._grown:
+            self._readers.append({**self._readers[number], block.number: Event(block.number, block.epoch, block.place)})
+            self._grown[key] = len(self._readers) - 1
+        return self._grown[key]
+
+
+def _distinct(numbers: Tensor) -> list[int]:
+    low, high = numbers.aminmax()
+    return [int(low)] if low == high else numbers.unique().tolist()
+
+
+def _scalar_region(pointer: Pointer) -> Region:
+    return Region(pointer, torch.tensor(pointer.offset), lambda _: element_name(pointer))
+
+
+def element_name(pointer: Pointer) -> str:
+    return f"{pointer.name}[{pointer.offset - pointer.low}]"
+
+
+NEVER_WRITTEN = -1
+PENDING = 1 << 30
+
+
+@dataclass(eq=False)
+class SharedBuffer:
+    """One shared tensor of one block. ready: from which epoch an element may be read; read: when it last was."""
+
+    name: str
+    data: Tensor
+    ready: Tensor
+    read: Tensor
+    freed_at: Any = None
+
+    @staticmethod
+    def allocate(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> "SharedBuffer":
+        poison = float("nan") if dtype.is_floating_point else 0
+        ready = torch.full(shape, NEVER_WRITTEN, dtype=torch.int32)
+        return SharedBuffer(name, torch.full(shape, poison, dtype=dtype), ready, ready.clone())
+
+
+class SharedTile(NamedTuple):
+    """A view of a shared tensor: the same view of its data and of its states."""
+
+    buffer: SharedBuffer
+    data: Tensor
+    ready: Tensor
+    read: Tensor
+
+    @staticmethod
+    def of(buffer: SharedBuffer) -> "SharedTile":
+        return SharedTile(buffer, buffer.data, buffer.ready, buffer.read)
+
+    def view(self, change: Callable[[Tensor], Tensor]) -> "SharedTile":
+        return SharedTile(self.buffer, change(self.data), change(self.ready), change(self.read))
+
+    def load(self, block) -> Tensor:
+        self._check_alive(block)
+        low, high = self.ready.aminmax()
+        if high > block.epoch:
+            if high == PENDING:
+                raise PendingCopy(
+                    f"{self._first(self.ready == PENDING)} is read while a copy_async into it may be under way: "
+                    "no copy_async_wait_group covers it yet"
+                )
+            raise MissingSync(
+                f"{self._first(self.ready > block.epoch)} is read, and no sync lies between that and its write"
+            )
+        if low == NEVER_WRITTEN:
+            raise Uninitialized(f"{self._first(self.ready == NEVER_WRITTEN)} is read, and nothing has written it")
+        self.read.fill_(block.epoch)
+        return self.data.clone()
+
+    def claim(self, block, ready: int) -> None:
+        """Checks that a write may start now; its data may be read from epoch `ready` on."""
+        self._check_alive(block)
+        high = self.ready.amax()
+        if high > block.epoch:
+            pending = high == PENDING
+            raise (PendingCopy if pending else MissingSync)(
+                f"{self._first(self.ready == high)} is written over "
+                + ("a copy_async that may be under way" if pending else "another write, with no sync between")
+            )
+        if self.read.amax() == block.epoch:
+            raise MissingSync(f"{self._first(self.read == block.epoch)} is written over a read, with no sync between")
+        self.ready.fill_(ready)
+
+    def store(self, block, value: Tensor) -> None:
+        self.claim(block, block.epoch + 1)
+        self.data.copy_(value)
+
+    def land(self, block, value: Tensor) -> None:
+        """The data of a copy_async whose group has been waited for: this thread's alone until the next sync."""
+        self.data.copy_(value)
+        self.ready.fill_(block.epoch + 1)
+
+    def _check_alive(self, block) -> None:
+        if self.buffer.freed_at is not None:
+            place = block.memory.describe(self.buffer.freed_at)
+            raise UseAfterFree(f"{self.buffer.name} is used, and was freed at {place}")
+
+    def _first(self, where: Tensor) -> str:
+        """The name of the first element of the view for which it holds, by its index in the whole tensor."""
+        position = where.nonzero()[0].tolist()
+        flat = self.data.storage_offset() + sum(i * s for i, s in zip(position, self.data.stride(), strict=True))
+        index = []
+        for stride in self.buffer.data.stride():
+            index.append(flat // stride)
+            flat %= stride
+        return f"{self.buffer.name}{index}"
+
+
+def free(block, tile: SharedTile) -> None:
+    tile._check_alive(block)
+    if (tile.buffer.ready == PENDING).any():
+        raise PendingCopy(f"{tile.buffer.name} is freed while a copy_async into it may be under way")
+    tile.buffer.freed_at = block.place
+
+
+def allocate_over(block, tile: SharedTile) -> None:
+    """A new tensor may take freed memory, which threads may still be reading, or writing, until the next sync."""
+    for old in block.shared:
+        if old.freed_at is not None and (old.read.amax() == block.epoch or old.ready.amax() > block.epoch):
+            tile.read.fill_(block.epoch)
+    block.shared.append(tile.buffer)

@@ -1,0 +1,95 @@
+"""Which block goes next."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from kernels_tilus.interpreter.errors import Deadlock
+from kernels_tilus.interpreter.machine import Block, Steps, Wait
+
+Order = Literal["natural", "reversed", "random"]
+NAMED_IN_DEADLOCK = 8
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How blocks share the machine.
+
+    order     which resident block goes on, wherever one may be overtaken: 'natural', the first launched that can;
+              'reversed', the last; 'random', any
+    resident  how many blocks are resident at most; None for all. A block stays until it ends
+    launch    the order in which blocks become resident. 'natural', x fastest, z slowest, is what GPUs are seen
+              to do, and what CUDA does not promise
+    seed      of what is 'random'
+
+    Raises ValueError for an unknown order and for less than one resident block.
+    """
+
+    order: Order = "natural"
+    resident: int | None = None
+    launch: Order = "natural"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("order", "launch"):
+            if getattr(self, name) not in get_args(Order):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; accepted: {', '.join(get_args(Order))}")
+        if self.resident is not None and self.resident < 1:
+            raise ValueError(f"resident is {self.resident}; accepted: 1 or more, or None for all")
+
+
+class _Running:
+    """A resident block, and what it waits for."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.steps: Steps = block.run()
+        self.wait: Wait | None = None
+
+    def can_go(self) -> bool:
+        return self.wait is None or self.wait.over()
+
+
+def run_blocks(blocks: list[Block], schedule: Schedule) -> None:
+    """Runs every block to its end. Raises Deadlock where all resident ones wait."""
+    generator = random.Random(schedule.seed)
+    blocks = _ordered(blocks, schedule.launch, generator)
+    waiting_room = iter(blocks)
+    resident: list[_Running] = []
+    _admit(waiting_room, resident, schedule.resident or len(blocks))
+    while resident:
+        running = next((r for r in _ordered(resident, schedule.order, generator) if r.can_go()), None)
+        if running is None:
+            raise _deadlock(resident, list(waiting_room))
+        try:
+            running.wait = next(running.steps)
+        except StopIteration:
+            resident.remove(running)
+            _admit(waiting_room, resident, 1)
+
+
+def _ordered(items: list, order: Order, generator: random.Random) -> list | Iterator:
+    if order == "natural":
+        return items
+    if order == "reversed":
+        return list(reversed(items))
+    return generator.sample(items, len(items))
+
+
+def _admit(waiting_room: Iterator[Block], resident: list[_Running], count: int) -> None:
+    resident += [_Running(block) for block, _ in zip(waiting_room, range(count), strict=False)]
+
+
+def _deadlock(resident: list[_Running], outside: list[Block]) -> Deadlock:
+    lines = [f"all {len(resident)} resident blocks wait"]
+    for running in resident[:NAMED_IN_DEADLOCK]:
+        block = running.block
+        lines.append(f"  block {block.index} waits for {running.wait}, {block.launch.describe(block.place)}")
+    if len(resident) > NAMED_IN_DEADLOCK:
+        lines.append(f"  and {len(resident) - NAMED_IN_DEADLOCK} more")
+    if outside:
+        lines.append(
+            f"  not resident, and so never to come: {len(outside)} blocks, the first of them {outside[0].index}"
+        )
+    return Deadlock("\n".join(lines))

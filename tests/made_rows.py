@@ -1,0 +1,114 @@
+"""Rows as a GPU would have made them, with made-up figures."""
+
+from bench.journal import BASELINE, PASSED, Row, command_of, problem_fields
+from common.problem import Layout, Matmul
+
+MADE = {
+    "torch/mm": ("torch", "library", None),
+    "triton/decompose_k.vector": (
+        "triton",
+        "separate",
+        {"block_m": 16, "block_n": 16, "block_k": 128, "split_k": 8, "num_warps": 1, "num_stages": 4, "group_m": 8},
+    ),
+    "tilus/semaphore.fp32": (
+        "tilus",
+        "serial",
+        {"block_m": 16, "block_n": 16, "block_k": 64, "split_k": 4, "num_warps": 2, "num_stages": 3},
+    ),
+}
+
+
+def router_problem(tokens: int) -> Matmul:
+    return Matmul(tokens, 256, 7168, layout=Layout.NK)
+
+
+def figures(us: float, baseline_us: float, verdict: str, spread: float = 0.01) -> dict:
+    ratio = baseline_us / us
+    return {
+        "method": "made up",
+        "median_us": us,
+        "q1_us": us * (1 - spread),
+        "q3_us": us * (1 + spread),
+        "samples": 600,
+        "rounds": 30,
+        "speedup": ratio,
+        "speedup_low": ratio * 0.99,
+        "speedup_high": ratio * 1.01,
+        "verdict": verdict,
+        "times_floor": us / 5.0,
+    }
+
+
+def row(
+    contender: str = BASELINE,
+    tokens: int = 1,
+    us: float | None = 10.0,
+    *,
+    baseline_us: float = 10.0,
+    status: str = PASSED,
+    message: str = "",
+    timings: tuple[str, ...] = ("cold", "warm"),
+) -> Row:
+    """Warm is half of cold; us=None: not timed."""
+    language, protocol, config = MADE.get(contender, (contender.partition("/")[0], "unknown", None))
+    verdict = "faster" if us and us < baseline_us * 0.98 else "slower" if us and us > baseline_us * 1.02 else "tie"
+    verdict = "baseline" if contender == BASELINE else verdict
+    timed = timings if us is not None else ()
+    share = {"cold": 1.0, "warm": 0.5, "host": 0.8}
+    problem = router_problem(tokens)
+    return Row(
+        workload="router",
+        problem=problem_fields(problem),
+        asked=list(timings),
+        contender=contender,
+        language=language,
+        protocol=protocol,
+        variant=contender.rpartition(".")[2],
+        config=config,
+        config_source="tuned" if config else None,
+        status=status,
+        message=message,
+        timing={name: figures(us * share[name], baseline_us * share[name], verdict) for name in timed},
+        accuracy={"error_before": 1e-3, "error_after": 1e-3, "torch_error": 1e-3, "bound": 3e-3, "times_torch": 1.0},
+        bitwise_equal=True if us is not None else None,
+        deterministic=True,
+        workspace_bytes=None,
+        launches=None,
+        floor={name: {"launch_us": 2.0, "read_us": 5.0} for name in timed},
+        noise={name: 0.004 for name in timed},
+        clocks={
+            "available": True,
+            "reason": "",
+            "sm_mhz": [1965, 1980],
+            "power_w": [200.0, 300.0],
+            "temperature_c": [40, 41],
+            "repeated_rounds": 0,
+        },
+        environment={
+            "device": "NVIDIA H200",
+            "driver": "580.1",
+            "cuda": "13.0",
+            "torch": "2.11.0",
+            "triton": "3.6.0",
+            "tilus": "0.2.0",
+            "python": "3.12.1",
+            "git": "0123456789ab",
+        },
+        command=command_of(problem, contender, timings, {}),
+        time="2026-11-21T08:00:00+00:00",
+    )
+
+
+def router_rows() -> list[Row]:
+    """Three problems: a win, a tie and a loss of Triton; tilus slower, wrong, and not supporting."""
+    return [
+        row(BASELINE, 1),
+        row("triton/decompose_k.vector", 1, 8.0),
+        row("tilus/semaphore.fp32", 1, 12.5),
+        row(BASELINE, 16),
+        row("triton/decompose_k.vector", 16, 10.0),
+        row("tilus/semaphore.fp32", 16, None, status="wrong", message="error 1 is over the bound 0.1"),
+        row(BASELINE, 1024),
+        row("triton/decompose_k.vector", 1024, 20.0),
+        row("tilus/semaphore.fp32", 1024, None, status="unsupported", message="M is [odd]"),
+    ]

@@ -1,0 +1,236 @@
+"""Tables, files and verdicts from rows alone."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pandas
+import pytest
+from made_rows import router_rows, row
+
+from bench import report
+from bench.journal import BASELINE, Journal, read_rows
+
+VECTOR = "triton/decompose_k.vector"
+FP32 = "tilus/semaphore.fp32"
+
+
+def text_of(*tables: report.Table) -> str:
+    console = report.console()
+    with console.capture() as capture:
+        for table in tables:
+            console.print(table.rich())
+    return capture.get()
+
+
+def test_a_problems_table_has_a_line_for_every_contender_and_marks_the_fastest():
+    table = report.problem_table(router_rows()[:3])
+    lines = {line[0]: dict(zip(table.header, line, strict=True)) for line in table.lines}
+    assert table.best == {1}
+    assert list(lines) == [BASELINE, f"{VECTOR} *", FP32]
+    vector = lines[f"{VECTOR} *"]
+    assert vector["cold us (quartiles)"] == "8.00 (7.92-8.08)"
+    assert vector["warm us"] == "4.00"
+    assert vector["TFLOPS"] == f"{2 * 256 * 7168 / 8e-6 / 1e12:.2f}"
+    assert vector["GB/s"] == f"{2 * (7168 + 256 * 7168 + 256) / 8e-6 / 1e9:.0f}"
+    assert vector["times torch.mm"] == "1.25 (1.24-1.26)"
+    assert vector["x floor"] == "1.60"
+    assert vector["config"] == "16x16x128 s8 w1 p4 group_m=8"
+    assert lines[BASELINE]["times torch.mm"] == "1"
+    assert "torch.mm against itself: 0.40%" in table.foot
+    assert "1965-1980 MHz" in table.foot
+
+
+def test_contenders_without_figures_say_why():
+    wrong, unsupported = (report.problem_table(router_rows()[i : i + 3]).lines[2] for i in (3, 6))
+    assert wrong[-1] == "wrong: error 1 is over the bound 0.1"
+    assert unsupported[-1] == "unsupported: M is [odd]"
+    assert "M is [odd]" in text_of(report.problem_table(router_rows()[6:]))
+
+
+def test_ties_are_shown():
+    assert report.problem_table(router_rows()[3:6]).lines[1][6] == "1.00 (0.99-1.01) tie"
+
+
+def test_without_the_baseline_or_any_time_there_is_still_a_table():
+    failed = row(VECTOR, 1, None, status="crashed", message="illegal access")
+    assert report.problem_table([failed]).lines == [
+        [VECTOR, "separate", "16x16x128 s8 w1 p4 group_m=8", "1.00", "crashed: illegal access"]
+    ]
+    assert "nothing was timed" in text_of(report.summary_table([failed]))
+
+
+def test_warm_leads_where_cold_was_not_asked_for():
+    table = report.problem_table([row(timings=("warm", "host"))])
+    assert table.header[3:5] == ["warm us (quartiles)", "host us"]
+
+
+def test_the_summary_counts_each_groups_best_on_each_problem():
+    rows = [*router_rows(), replace(row("triton/decompose_k.tile", 1, 9.0), protocol="separate")]
+    table = report.summary_table(rows)
+    lines = {(line[0], line[2]): line for line in table.lines}
+    # 1.25, 1.00 and 0.50 of torch.mm: the slower variant of the first problem does not count.
+    assert lines["triton", "cold"] == ["triton", "separate", "cold", "0.855", "1", "1", "1", "1", "3 of 3"]
+    assert lines["tilus", "cold"] == ["tilus", "serial", "cold", "0.800", "0", "0", "1", "0", "1 of 3"]
+    assert set(lines) == {(language, timing) for language in ("triton", "tilus") for timing in ("cold", "warm")}
+
+
+def test_of_two_rows_that_measure_the_same_the_last_counts():
+    first, second = row(VECTOR, 1, 8.0), row(VECTOR, 1, 9.0)
+    assert report.by_problem([first, second]) == {second.problem["name"]: [second]}
+
+
+def test_the_overview_has_a_line_for_every_problem():
+    table = report.overview_table(router_rows())
+    assert table.title == "[T, 7168] @ [7168, 256], bf16, weight stored [N, K]"
+    assert table.header == ["T", BASELINE, VECTOR, FP32]
+    assert table.lines[0] == ["1", "10.0", "8.0 (1.25x) *", "12.5 (0.80x)"]
+    assert table.lines[1] == ["16", "10.0 *", "10.0 (1.00x, tie) *", "wrong"]
+    assert "Recorded on NVIDIA H200, driver 580.1, cuda 13.0" in table.foot
+    assert "2026-11-21" in table.foot
+
+
+def test_problems_of_different_shapes_are_named_in_full():
+    other = row()
+    other.problem = other.problem | {"n": 128, "name": "other"}
+    assert [line[0] for line in report.overview_table([row(), other]).lines] == [row().problem["name"], "other"]
+
+
+def test_csv_has_a_line_for_every_row(tmp_path):
+    report.write_csv(router_rows(), tmp_path / "rows.csv")
+    frame = pandas.read_csv(tmp_path / "rows.csv")
+    assert len(frame) == len(router_rows())
+    assert frame.timing_cold_median_us[1] == 8.0
+    assert frame.timing_cold_gb_per_s[0] == pytest.approx(router_rows()[0].problem["least_bytes"] / 10.0 / 1e3)
+    assert frame.config[1] == "16x16x128 s8 w1 p4 group_m=8"
+    assert frame.problem_m.tolist() == [1, 1, 1, 16, 16, 16, 1024, 1024, 1024]
+
+
+def test_json_is_read_back_as_the_same_rows(tmp_path):
+    report.write_json(router_rows(), tmp_path / "rows.json")
+    assert read_rows(tmp_path / "rows.json") == router_rows()
+
+
+def test_markdown_is_made_of_well_formed_tables():
+    text = report.markdown([*router_rows(), row("candidate/a.py:f", 1, None, status="crashed", message="a | b")])
+    tables = [block for block in text.split("\n\n") if block.startswith("|")]
+    assert len(tables) == 4
+    for table in tables:
+        assert len({line.replace(r"\|", "").count("|") for line in table.splitlines()}) == 1
+    assert r"crashed: a \| b" in text
+    assert f"**{VECTOR} ***" in text
+
+
+def test_changes_are_told_by_quartiles():
+    old = router_rows()
+    new = [
+        row(BASELINE, 1, 10.1),
+        row(VECTOR, 1, 8.5),
+        row(FP32, 1, 11.0),
+        row(VECTOR, 16, None, status="crashed", message="illegal access"),
+        row(FP32, 16, 12.0),
+        row(VECTOR, 999, 1.0),
+    ]
+    found = {(change.problem[:2], change.contender, change.timing): change for change in report.changes(new, old)}
+    assert found["1x", BASELINE, "cold"].verdict == "tie"
+    assert found["1x", VECTOR, "cold"].verdict == "slower"
+    assert found["1x", FP32, "warm"].verdict == "faster"
+    assert found["16", VECTOR, ""].verdict == "broken"
+    assert found["16", FP32, ""].verdict == "repaired"
+    assert len(found) == 8
+    table = report.changes_table(list(found.values()), new, old)
+    assert "2 faster, 2 tie, 2 slower, 1 broken" in table.foot
+    assert "5 rows stand in one of the files only" in table.foot
+
+
+@pytest.mark.parametrize(("fail_over", "count"), [(0, 2), (5, 2), (7, 0)])
+def test_a_regression_is_slower_by_more_than_was_set(fail_over, count):
+    found = report.changes([row(VECTOR, 1, 8.5)], [row(VECTOR, 1, 8.0)])
+    assert len(report.regressions(found, fail_over)) == count
+
+
+def test_what_broke_is_always_a_regression():
+    broken = row(VECTOR, 1, None, status="wrong", message="NaN")
+    assert report.regressions(report.changes([broken], [row(VECTOR, 1, 8.0)]), 1000)
+
+
+@pytest.fixture
+def journal(tmp_path):
+    journal = Journal(tmp_path / "router-nk.jsonl")
+    for made in router_rows():
+        journal.append(made)
+    return journal.path
+
+
+def test_the_command_shows_writes_and_compares(journal, tmp_path, capsys):
+    assert report.main([str(journal)]) == 0
+    shown = capsys.readouterr().out
+    assert "Recorded on NVIDIA H200" in shown
+    assert "summary" in shown
+    assert "wrong: error 1 is over the bound" in shown
+
+    files = ["--csv", str(tmp_path / "rows.csv"), "--json", str(tmp_path / "rows.json")]
+    assert report.main([str(journal), *files]) == 0
+    assert len(json.loads((tmp_path / "rows.json").read_text())) == 9
+
+    report.write_json([row(VECTOR, 1, 6.0)], tmp_path / "old.json")
+    assert report.main([str(journal), "--against", str(tmp_path / "old.json")]) == 0
+    assert report.main([str(journal), "--against", str(tmp_path / "old.json"), "--fail-over", "5"]) == 3
+    assert report.main([str(journal), "--against", str(journal), "--fail-over", "0"]) == 0
+
+
+@pytest.mark.parametrize("arguments", [[], ["no_such_file"], ["F", "--fail-over", "5"]])
+def test_the_command_refuses_what_it_cannot_do(arguments, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        report.main(arguments)
+    assert "error:" in capsys.readouterr().err
+
+
+def test_it_runs_as_a_script(journal):
+    made = subprocess.run(
+        [sys.executable, str(report.ROOT / "bench" / "report.py"), str(journal), "--markdown"],
+        capture_output=True,
+        text=True,
+        cwd=journal.parent,
+    )
+    assert made.returncode == 0, made.stderr
+    assert "| contender |" in made.stdout
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """A results folder of one device, with router-nk.jsonl."""
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
+    file = Journal(tmp_path / "results" / "h200" / "router-nk.jsonl")
+    for made in router_rows():
+        file.append(made)
+
+
+def test_docs_are_renewed_between_their_markers(results, tmp_path):
+    doc = tmp_path / "README.md"
+    begin, end = "<!-- results:router-nk -->\n", "<!-- /results -->\nafter\n"
+    begin_one = f"<!-- results:router-nk {BASELINE} triton/* -->\n"
+    doc.write_text(f"before\n{begin}old figures\n{end}{begin_one}{end}")
+    assert report.update_docs([doc], write=False) == [doc]
+    assert "old figures" in doc.read_text()
+    assert report.update_docs([doc]) == [doc]
+    first, second = doc.read_text().split(begin_one)
+    assert first.startswith(f"before\n{begin}[T, 7168] @") or first.startswith(f"before\n{begin}**[T, 7168] @")
+    assert f"| T | {BASELINE} | {VECTOR} | {FP32} |" in first
+    assert "| 1 | 10.0 | 8.0 (1.25x) * | 12.5 (0.80x) |" in first
+    assert f"| T | {BASELINE} | {VECTOR} |\n" in second
+    assert report.update_docs([doc]) == []
+
+
+def test_a_marker_of_a_file_that_is_not_there_is_an_error(results, tmp_path):
+    doc = tmp_path / "README.md"
+    doc.write_text("<!-- results:square -->\n<!-- /results -->\n")
+    with pytest.raises(ValueError, match=r"README\.md: results:square"):
+        report.update_docs([doc])
+
+
+@pytest.mark.skipif(not report.recorded(), reason="no rows are checked in yet")
+def test_the_documents_hold_what_was_recorded():
+    stale = report.update_docs(write=False)
+    assert not stale, f"run python bench/report.py --update-docs: {stale}"

@@ -1,0 +1,222 @@
+"""The search with made-up kernels and times; its choice of configs, its cache's key and the tables it writes."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from bench import tuning
+from bench.contenders import all_contenders, find
+from bench.tuning import FINALISTS, Budget, Lost, choose, search, source_hash, write_table
+from common import tuned
+from common.kernel import Kernel, Language, MatmulConfig
+from common.problem import Layout, Matmul
+from common.protocol import Protocol
+from tests.test_journal import row
+
+PROBLEM = Matmul(64, 256, 7168, layout=Layout.NK)
+AMPLE = Budget(configs=100, seconds=1e9)
+SPACE = [MatmulConfig(16, 16, 32, split, warps, 3) for split in range(1, 21) for warps in (1, 2, 4, 8)]
+
+
+def made_up(name: str = "made_up", space=SPACE) -> Kernel:
+    return Kernel(
+        name=name,
+        variant="",
+        language=Language.TRITON,
+        protocol=Protocol.SEPARATE,
+        launch=made_up,
+        config_type=MatmulConfig,
+        configs=lambda problem: space,
+        default_config=lambda problem: MatmulConfig(64, 64, 64, 1, 4, 4),
+        build=None,
+        supports=lambda problem, config: "too many splits" if config and config.split_k > 100 else None,
+        deterministic=True,
+        roundings=lambda config: 1,
+        workspace_bytes=lambda problem, config: 0,
+        launches=1,
+    )
+
+
+def time_of(config: MatmulConfig) -> float:
+    return 10 + abs(config.split_k - 7) + config.num_warps / 10
+
+
+def test_halving_finds_the_fastest_and_confirms_it():
+    taken = []
+
+    def timing(configs, rounds):
+        taken.append((len(configs), rounds))
+        return [time_of(config) for config in configs]
+
+    found = search(SPACE, {}, lambda config: None, timing, AMPLE)
+    assert found.config == MatmulConfig(16, 16, 32, 7, 1, 3) and found.confirmed_us == time_of(found.config)
+    assert taken == [(80, 3), (40, 6), (20, 12), (10, 24), (5, 48), (3, 96), (1, tuning.CONFIRMING_ROUNDS)]
+    assert taken[-2][0] <= FINALISTS
+    assert (found.tried, found.failed, found.out_of_time) == (80, {}, False)
+
+
+def test_failures_cost_no_more_than_themselves():
+    broken, wrong, deadly, fragile = SPACE[24:28]  # around the fastest
+    assert min(SPACE, key=time_of) == broken
+
+    def check(config):
+        assert config != broken, "not built, so not to be run"
+        return "wrong" if config == wrong else None
+
+    def timing(configs, rounds):
+        for config in configs:
+            if config == deadly or (config == fragile and rounds > 3):
+                raise Lost(config, "died")
+        return [time_of(config) for config in configs]
+
+    found = search(SPACE, {broken: "ptxas"}, check, timing, AMPLE)
+    assert found.config == min(set(SPACE) - {broken, wrong, deadly, fragile}, key=time_of)
+    reasons = {broken: "ptxas", wrong: "wrong", deadly: "died", fragile: "died"}
+    assert found.failed == {str(config): reason for config, reason in reasons.items()}
+
+
+def test_where_none_passes_there_is_none():
+    found = search(SPACE, {}, lambda config: "wrong", lambda configs, rounds: [], AMPLE)
+    assert found.config is None and len(found.failed) == len(SPACE) and "none passed" in str(found)
+
+
+def test_time_is_kept_to_and_told():
+    seconds = iter(range(1000))
+    found = search(
+        SPACE, {}, lambda config: None, lambda c, r: list(map(time_of, c)), Budget(80, 10), lambda: next(seconds)
+    )
+    assert found.out_of_time and found.tried < len(SPACE) and found.config is not None
+    assert "stopped by time" in str(found)
+
+
+def test_a_winner_that_does_not_hold_is_passed_over():
+    def timing(configs, rounds):
+        if rounds == tuning.CONFIRMING_ROUNDS and configs[0].num_warps == 1:
+            raise Lost(configs[0], "died")
+        return [time_of(config) for config in configs]
+
+    found = search(SPACE, {}, lambda config: None, timing, AMPLE)
+    assert found.config == MatmulConfig(16, 16, 32, 7, 2, 3)
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuned, "TABLES", tmp_path)
+    yield tmp_path
+    tuned.table.cache_clear()
+    tuned.pick.cache_clear()
+
+
+def test_the_choice_holds_the_known_and_is_the_same_every_time(table):
+    known = MatmulConfig(32, 32, 64, 3, 4, 2)
+    other, impossible = dataclasses.replace(known, split_k=5), dataclasses.replace(known, split_k=500)
+    entries = [
+        {
+            "problem": {"m": m, "n": 256, "k": 7168, "dtype": "bf16", "layout": "nk"},
+            "config": dataclasses.asdict(config),
+        }
+        for m, config in ((64, known), (1, other), (2, impossible))
+    ]
+    (table / "made-up.json").write_text(json.dumps({"triton/made_up": entries}))
+    chosen = choose(made_up(), PROBLEM, 12, "made-up")
+    assert chosen[:3] == [MatmulConfig(64, 64, 64, 1, 4, 4), known, other]
+    assert len(chosen) == len(set(chosen)) == 12 and impossible not in chosen
+    assert chosen == choose(made_up(), PROBLEM, 12, "made-up")
+
+
+def test_equal_spaces_are_sampled_equally(table):
+    assert choose(made_up("a"), PROBLEM, 20, "none") == choose(made_up("b"), PROBLEM, 20, "none")
+    assert choose(made_up("a"), PROBLEM, 20, "none") != choose(made_up("a"), Matmul(1, 2, 3), 20, "none")
+
+
+def test_a_small_space_is_tried_whole(table):
+    chosen = choose(made_up(space=SPACE[:5]), PROBLEM, 20, "none")
+    assert set(chosen) == {*SPACE[:5], MatmulConfig(64, 64, 64, 1, 4, 4)}
+
+
+@pytest.mark.parametrize("kernel", all_contenders(), ids=lambda kernel: kernel.full_name)
+def test_every_kernel_can_be_searched(kernel, table):
+    if kernel.supports(PROBLEM, None) is None and kernel.configs(PROBLEM):
+        chosen = choose(kernel, PROBLEM, 32, "none")
+        assert len(chosen) == len(set(chosen)) <= 32
+        assert all(kernel.supports(PROBLEM, config) is None for config in chosen)
+        assert all(kernel.config_from(dataclasses.asdict(config)) == config for config in chosen)
+
+
+def test_a_search_needs_a_gpu():
+    with pytest.raises(ValueError, match="CUDA"):
+        tuning.tune(PROBLEM, [made_up()], "quick", deadline_s=1, device=torch.device("cpu"))
+
+
+def test_kept_searches_come_back(tmp_path, table):
+    found = search(SPACE, {SPACE[0]: "ptxas"}, lambda c: None, lambda c, r: list(map(time_of, c)), AMPLE)
+    path = tmp_path / "search" / "one.json"
+    tuning._to_cache(found, path)
+    assert tuning._from_cache(made_up(), path) == found
+    assert [each.name for each in path.parent.iterdir()] == ["one.json"]
+
+
+def test_the_key_changes_with_source_versions_problem_and_budget(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kernel, versions = made_up(), {"device": "NVIDIA H200", "triton": "3.6.0", "git": "abc"}
+    path = tuning._cache_path(kernel, PROBLEM, "quick", versions)
+    assert path.is_relative_to(tmp_path / "triton-vs-tilus")
+    assert path == tuning._cache_path(kernel, PROBLEM, "quick", {**versions, "git": "def"})
+    others = {
+        tuning._cache_path(kernel, PROBLEM, "full", versions),
+        tuning._cache_path(kernel, Matmul(1, 2, 3), "quick", versions),
+        tuning._cache_path(kernel, PROBLEM, "quick", {**versions, "triton": "3.7.1"}),
+        tuning._cache_path(made_up("other"), PROBLEM, "quick", versions),
+    }
+    monkeypatch.setattr(tuning, "source_hash", lambda kernel: "changed")
+    others.add(tuning._cache_path(kernel, PROBLEM, "quick", versions))
+    assert len(others | {path}) == 6
+
+
+def test_the_source_is_that_of_the_kernels_file_and_what_it_uses(monkeypatch):
+    kernel = find("triton/decompose_k.vector")
+    read, own = [], tuning.Path.read_bytes
+    monkeypatch.setattr(tuning.Path, "read_bytes", lambda path: read.append(path.name) or own(path))
+    assert source_hash(kernel) == source_hash(find("triton/decompose_k.tile"))
+    assert {"decompose_k.py", "epilogue.py", "problem.py"} <= set(read)
+    assert "semaphore.py" not in read and "torch_mm.py" not in read
+
+
+def test_tables_are_sorted_merged_and_read_by_the_launchers(table):
+    new = {"block_m": 32, "block_n": 32, "block_k": 64, "split_k": 3, "num_warps": 4, "num_stages": 2}
+    rows = [
+        row(
+            "triton/made_up",
+            Matmul(m, 256, 7168, layout=Layout.NK),
+            config={**new, "split_k": m},
+            config_source="search",
+        )
+        for m in (64, 4, 16)
+    ]
+    ignored = [
+        row("triton/made_up", Matmul(5, 5, 5), config=new, config_source="tuned"),
+        row("triton/made_up", Matmul(6, 6, 6), config=new, config_source="search", status="wrong"),
+    ]
+    path = write_table("made-up", [*rows, *ignored])
+    text = path.read_text()
+    assert write_table("made-up", reversed(rows)).read_text() == text
+    assert [entry["problem"]["m"] for entry in json.loads(text)["triton/made_up"]] == [4, 16, 64]
+    assert tuned.pick(made_up(), PROBLEM, "made-up") == (MatmulConfig(32, 32, 64, 64, 4, 2), "tuned")
+
+    better = row("triton/made_up", PROBLEM, config={**new, "split_k": 9}, config_source="search")
+    write_table("made-up", [better, row("tilus/made_up", PROBLEM, config=new, config_source="search")])
+    assert tuned.pick(made_up(), PROBLEM, "made-up")[0].split_k == 9
+    assert list(json.loads(path.read_text())) == ["tilus/made_up", "triton/made_up"]
+
+
+@pytest.mark.gpu
+def test_a_quick_search_on_the_device(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kernel, device = find("triton/decompose_k.vector"), torch.device("cuda", torch.cuda.current_device())
+    found = tuning.tune(PROBLEM, [kernel], "quick", deadline_s=60, device=device)[kernel.full_name]
+    assert found.config is not None and found.confirmed_us > 0
+    assert found.tried == tuning.BUDGETS["quick"].configs or found.out_of_time
+    again = tuning.tune(PROBLEM, [kernel], "quick", deadline_s=60, device=device)[kernel.full_name]
+    assert again == found

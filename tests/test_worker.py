@@ -1,0 +1,231 @@
+"""The referee against adversaries: each gets its own row with the right status, and costs no other its row."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench import worker
+from bench.clock import Clocks, Reading, Samples
+from bench.contenders import find
+from bench.journal import BASELINE, CRASHED, OUT_OF_MEMORY, PASSED, TIMED_OUT, WRONG
+from bench.process import Died
+from bench.worker import AGAIN, Failure, Options, Result, Timing, measure
+from common.accuracy import Accuracy
+from common.problem import Layout, Matmul
+
+ADVERSARIES = Path(__file__).parent / "adversaries.py"
+PROBLEM = Matmul(8, 16, 64, layout=Layout.NK)
+
+EXPECTED = {
+    "honest": (PASSED, ""),
+    "writes_nothing": (WRONG, "128 of 128 elements are NaN"),
+    "aborts": (CRASHED, "SIGABRT"),
+    "writes_half": (WRONG, "64 of 128 elements are NaN"),
+    "all_zeros": (WRONG, "over the bound"),
+    "first_answer": (WRONG, "stale"),
+    "cached_by_address": (WRONG, "stale"),
+    "hangs": (TIMED_OUT, "deadline"),
+    "writes_after": (WRONG, "outside of its output: 6 bytes after"),
+    "writes_before": (WRONG, "outside of its output: 6 bytes before"),
+    "mutates_a": (WRONG, "changes its input a"),
+    "mutates_b": (WRONG, "changes its input b"),
+    "exits": (CRASHED, "exit code 3"),
+    "raises": (CRASHED, "ValueError: not today"),
+    "out_of_memory": (OUT_OF_MEMORY, ""),
+    "wrong_shape": (CRASHED, "(16, 8)"),
+    "no_tensor": (CRASHED, "NoneType"),
+    "uninitialized": (WRONG, ""),
+    "no_such_function": (CRASHED, "no_such_function"),
+    "honest_without_out": (PASSED, ""),
+}
+
+
+def name_of(function: str) -> str:
+    return f"candidate/{ADVERSARIES}:{function}"
+
+
+def rows_of(functions, options: Options, problem: Matmul = PROBLEM):
+    contenders = [find(BASELINE), *(find(name_of(function)) for function in functions)]
+    rows = list(measure("test", problem, contenders, options))
+    assert sorted(row.contender for row in rows) == sorted(kernel.full_name for kernel in contenders)
+    return {row.contender.rpartition(":")[2]: row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def checked():
+    return rows_of(EXPECTED, Options(device="cpu", deadline_s=3.0))
+
+
+@pytest.mark.parametrize("function", EXPECTED)
+def test_everyone_gets_the_right_row(checked, function):
+    row = checked[function]
+    status, message = EXPECTED[function]
+    assert row.status == status and message in row.message, row.message
+    assert (row.accuracy != {}) == (status == PASSED)
+    assert row.command.endswith(f"--only {name_of(function)} --timing cold,warm,host")
+
+
+def test_the_baseline_is_judged_like_anyone(checked):
+    row = checked[BASELINE]
+    assert row.status == PASSED and row.accuracy["times_torch"] == 1.0 and row.bitwise_equal
+
+
+def test_without_a_gpu_nothing_is_timed(checked):
+    assert all(row.timing == {} and not row.clocks["available"] and row.clocks["reason"] for row in checked.values())
+
+
+def test_repeats_that_differ_are_told():
+    rows = rows_of(["differs_now_and_then"], Options(device="cpu"))
+    assert rows["differs_now_and_then"].status == PASSED
+    assert rows["differs_now_and_then"].bitwise_equal is False
+
+
+def test_a_false_claim_of_determinism_is_wrong():
+    from bench.referee import Fault, Referee
+
+    referee = Referee(PROBLEM, torch.device("cpu"), seed=0)
+    calls = iter(range(100))
+
+    def call(inputs, out):
+        torch.mm(inputs.a, inputs.b, out=out)
+        out[0, 0] *= 1 + next(calls) % 2 * torch.finfo(out.dtype).eps
+        return out
+
+    assert referee.examine(call, roundings=2, deterministic=False)[1] is False
+    with pytest.raises(Fault, match="deterministic"):
+        referee.examine(call, roundings=2, deterministic=True)
+
+
+class ScriptedChild:
+    """Answers a timing with what the script says of whoever takes part; else with made-up samples."""
+
+    def __init__(self, script: dict[tuple[str, str], Failure | Died]):
+        self.script = script
+        self.took_part: list[tuple[str, tuple[str, ...]]] = []
+
+    def call(self, function, problem, configs, mode, with_floor, rounds, device, seed):
+        assert function is worker._time
+        self.took_part.append((mode, tuple(configs)))
+        for name in [*configs, *(["floor/read"] if with_floor else [])]:
+            answer = self.script.get((mode, name))
+            if isinstance(answer, Died):
+                raise answer
+            if answer is not None:
+                return answer
+        clocks = Clocks([Reading(1980, 300, 40), Reading(1965, 310, 45)], 1, "")
+        names = [*configs, AGAIN, *(["floor/launch", "floor/read"] if with_floor else [])]
+        samples = {name: Samples(name, mode, [[10.0]] * rounds, clocks) for name in names}
+        return samples, dict.fromkeys(configs, 0.5)
+
+
+def timed(script, names=(BASELINE, "a", "b", "c"), timings=("cold", "warm")):
+    child, timing = ScriptedChild(script), Timing()
+    results = {name: Result(PASSED, accuracy=Accuracy(0.1, 0.1, 1.0)) for name in names}
+    playing = list(names)
+    failed = list(worker._timed(child, PROBLEM, playing, results, timing, Options(timings=timings, rounds=4)))
+    assert set(failed) | set(playing) == set(names) and not set(failed) & set(playing)
+    return child, results, timing, failed
+
+
+def test_all_are_timed_together_in_every_mode():
+    child, results, timing, failed = timed({})
+    assert child.took_part == [("cold", (BASELINE, "a", "b", "c")), ("warm", (BASELINE, "a", "b", "c"))]
+    assert not failed and all(result.error_after == 0.5 for result in results.values())
+    cold = timing.of("a", seed=0)["cold"]
+    assert (cold["speedup"], cold["verdict"], cold["times_floor"], cold["rounds"]) == (1.0, "tie", 1.0, 4)
+    assert timing.of(BASELINE, seed=0)["warm"]["verdict"] == "baseline"
+    assert timing.noise() == {"cold": 0.0, "warm": 0.0}
+    assert timing.clocks()["sm_mhz"] == [1965, 1980] and timing.clocks()["repeated_rounds"] == 2
+
+
+@pytest.mark.parametrize(
+    "answer, status",
+    [
+        (Died("killed by SIGSEGV", "b", timed_out=False), CRASHED),
+        (Died("no end", "b", timed_out=True), TIMED_OUT),
+        (Failure("b", OUT_OF_MEMORY, "none left"), OUT_OF_MEMORY),
+        (Failure("b", WRONG, "its work is not in the CUDA graph"), WRONG),
+    ],
+)
+def test_who_was_running_is_out_and_the_rest_are_timed_again(answer, status):
+    child, results, timing, failed = timed({("warm", "b"): answer})
+    assert failed == ["b"] and results["b"].status == status and "while timed warm" in results["b"].message
+    assert child.took_part[1:] == [("warm", (BASELINE, "a", "b", "c")), ("warm", (BASELINE, "a", "c"))]
+    assert set(timing.samples["warm"]) >= {BASELINE, "a", "c"}
+
+
+def test_who_cannot_be_timed_one_way_is_timed_the_others():
+    child, results, timing, failed = timed(
+        {("warm", "b"): Failure("b", PASSED, "cannot be captured")}, timings=("warm", "cold")
+    )
+    assert not failed and results["b"].message == "not timed warm: cannot be captured"
+    assert set(timing.of("b", seed=0)) == {"cold"} and set(timing.of("a", seed=0)) == {"warm", "cold"}
+    assert child.took_part[-1] == ("cold", (BASELINE, "a", "b", "c"))
+
+
+def test_a_floor_that_fails_is_left_out_and_told():
+    _, results, timing, failed = timed(
+        {("cold", "floor/read"): Failure("floor/read", CRASHED, "no")}, timings=("cold",)
+    )
+    assert not failed and timing.floor() == {} and "no floor" in results["a"].message
+    assert timing.of("a", seed=0)["cold"]["times_floor"] is None
+
+
+@pytest.mark.parametrize("name", [BASELINE, AGAIN])
+def test_without_the_baseline_nothing_is_compared(name):
+    answer = Failure(name, CRASHED, "no")
+    child, results, _, failed = timed({("warm", BASELINE): answer}, timings=("cold", "warm", "host"))
+    assert failed == [BASELINE] and "not timed warm" in results["a"].message and results["a"].status == PASSED
+    assert [mode for mode, _ in child.took_part] == ["cold", "warm"]
+
+
+def test_a_death_that_is_nobodys_is_everybodys():
+    _, results, _, failed = timed({("cold", BASELINE): Died("OutOfMemoryError: sets", None, timed_out=False)})
+    assert set(failed) == {BASELINE, "a", "b", "c"}
+    assert all(result.status == OUT_OF_MEMORY for result in results.values())
+
+
+@pytest.mark.gpu
+class TestOnTheDevice:
+    PROBLEM = Matmul(64, 256, 7168, layout=Layout.NK)
+    EXPECTED = {  # noqa: RUF012
+        "honest": (PASSED, ""),
+        "illegal_access": (CRASHED, "illegal memory access"),
+        "spins": (TIMED_OUT, "deadline"),
+        "other_stream": (WRONG, "current stream"),
+        "other_stream_in_order": (PASSED, ""),
+        "waits": (PASSED, "a call waits for the GPU"),
+        "cached_by_address": (WRONG, "stale"),
+        "writes_after": (WRONG, "outside"),
+        "mutates_a": (WRONG, "changes its input a"),
+        "uninitialized": (WRONG, ""),
+        "out_of_memory": (OUT_OF_MEMORY, ""),
+        "spins_while_timed": (TIMED_OUT, "while timed"),
+        "illegal_access_while_timed": (CRASHED, "while timed"),
+        "wrong_after_a_while": (WRONG, "while timed"),
+        "honest_without_out": (PASSED, ""),
+    }
+
+    @pytest.fixture(scope="class")
+    def rows(self):
+        return rows_of(self.EXPECTED, Options(deadline_s=20.0, rounds=10), self.PROBLEM)
+
+    @pytest.mark.parametrize("function", EXPECTED)
+    def test_everyone_gets_the_right_row(self, rows, function):
+        row = rows[function]
+        status, message = self.EXPECTED[function]
+        assert row.status == status and message in row.message, (row.status, row.message)
+
+    @pytest.mark.parametrize("function", [BASELINE, "honest", "honest_without_out"])
+    def test_the_honest_are_timed_every_way(self, rows, function):
+        row = rows[function]
+        assert set(row.timing) == {"cold", "warm", "host"}
+        assert row.timing["cold"]["median_us"] > row.timing["warm"]["median_us"] > 0
+        assert row.timing["cold"]["times_floor"] > 1 > row.noise["cold"]
+        assert row.floor["cold"]["read_us"] > row.floor["cold"]["launch_us"] > 0
+        assert row.accuracy["error_after"] <= row.accuracy["bound"]
+
+    def test_the_same_work_is_a_tie_or_nearly(self, rows):
+        assert abs(rows["honest"].timing["cold"]["speedup"] - 1) < 0.05
+        assert rows[BASELINE].noise["cold"] < 0.02
