@@ -337,7 +337,7 @@ class Screen(Watcher):
 
         if self.out is not None:
             self.progress.stop()  # erased, so that the two do not run into each other on one terminal
-            self.out.print(problem_table(rows).rich())
+            self.out.print(problem_table(rows))
             self.progress.start()
 
 
@@ -386,9 +386,9 @@ def compare(args: argparse.Namespace) -> int:
     if has_gpu():
         out.print(report.source_of(rows), markup=False)
         for table in [report.summary_table(rows)] if live else report.tables(rows):
-            out.print(table.rich())
+            out.print(table)
     else:
-        out.print(report.checks_table(rows).rich())
+        out.print(report.checks_table(rows))
         show_recorded(args, out)
     if args.tune != "off" and has_gpu():
         for path in write_tuned(rows):
@@ -435,8 +435,8 @@ def show_recorded(args: argparse.Namespace, out: "Console") -> None:
     for path, rows in files.items():
         if rows:
             out.print(f"Not measured here, but recorded: {path.relative_to(report.ROOT)}", style="bold", markup=False)
-            out.print(report.overview_table(rows).rich())
-            out.print(report.summary_table(rows).rich())
+            out.print(report.overview_table(rows))
+            out.print(report.summary_table(rows))
     if not any(files.values()):
         out.print("No rows are recorded for these problems.")
     out.print(NEEDS_GPU, markup=False)
@@ -450,13 +450,13 @@ def show_list(args: argparse.Namespace) -> int:
         lines = []
         for _, problem in workloads.problems(name, layout=args.layout, dtype=args.dtype, epilogue=args.epilogue):
             lines.append([problem.name, f"{problem.flops / 1e9:.3f}", f"{problem.least_bytes / 2**20:.2f}"])
-        out.print(report.Table(name, ["problem", "GFLOP", "least MiB"], lines, foot=workload.__doc__).rich())
+        out.print(report.Table(name, ["problem", "GFLOP", "least MiB"], lines, foot=workload.__doc__))
     lines = []
     for kernel in chosen_contenders(args):
         reason = contenders.environment_reason(kernel.language) or ""
         lines.append([kernel.full_name, kernel.protocol.value, "yes" if kernel.deterministic else "", reason])
     header = ["contender", "protocol", "deterministic", "sits out on this machine's GPU"]
-    out.print(report.Table("contenders", header, lines, foot="\n".join(contenders.not_importable().values())).rich())
+    out.print(report.Table("contenders", header, lines, foot="\n".join(contenders.not_importable().values())))
     return 0
 
 

@@ -4,11 +4,10 @@ import platform
 import subprocess
 from functools import lru_cache
 from importlib import metadata
-from pathlib import Path
 
 import torch
 
-ROOT = Path(__file__).resolve().parent.parent
+from bench.process import ROOT
 
 
 @lru_cache(maxsize=8)

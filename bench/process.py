@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import IO, Any
 
-from bench.environment import ROOT
-
-START_S = 300  # for a child's imports; a GPU freed from a hung kernel may take a while to come back
+ROOT = Path(__file__).resolve().parent.parent
+START_S = 300  # until somebody runs: imports, inputs; a GPU freed from a hung kernel may take a while to come back
 TIMED_OUT = "no end within its deadline"
 GRACE_S = 5  # after a child should have ended itself
 
@@ -33,9 +33,9 @@ class Died(Exception):
 class Child:
     """Runs module-level functions in a fresh Python process, one at a time, which keeps its state between calls.
 
-    A function takes a keyword `tell`, to be called with a name: who runs from here on. The deadline is of each
-    function, and starts anew with each `tell`. After a death the next call starts a new process. A child whose
-    parent is gone ends: at once when idle, by the deadline when not.
+    A function takes a keyword `tell`, to be called with a name: who runs from here on, and has until the deadline.
+    What comes before the first `tell` is nobody's, and has START_S. After a death the next call starts a new process.
+    A child whose parent is gone ends: at once when idle, by the deadline when not.
     """
 
     def __init__(self, deadline_s: float):
@@ -49,11 +49,11 @@ class Child:
         if self._process is None:
             self._start()
         self._connection.send((function.__module__, function.__qualname__, args, self.deadline_s))
-        running, since = None, time.monotonic()
+        running, limit, since = None, START_S, time.monotonic()
         while True:
-            kind, value = self._receive(self.deadline_s + GRACE_S) or ("gone", None)
+            kind, value = self._receive(limit + GRACE_S) or ("gone", None)
             if kind == "tell":
-                running, since = value, time.monotonic()
+                running, limit, since = value, self.deadline_s, time.monotonic()
             elif kind == "result":
                 value, healthy = value
                 if not healthy:
@@ -63,12 +63,12 @@ class Child:
                 self.stop()
                 raise Died(value, running, timed_out=False)
             else:
-                late = time.monotonic() - since >= self.deadline_s
+                late = time.monotonic() - since >= limit
                 message = self._last_words()
                 self.stop()
                 if late or message.startswith(TIMED_OUT):
                     _, _, place = message.partition(TIMED_OUT)
-                    raise Died(f"{TIMED_OUT} of {self.deadline_s:g} s{place}", running, timed_out=True)
+                    raise Died(f"{TIMED_OUT} of {limit:g} s{place}", running, timed_out=True)
                 raise Died(message, running, timed_out=False)
 
     def stop(self) -> None:
@@ -151,10 +151,6 @@ def in_parallel(
 def _serve(connection: Connection) -> None:
     faulthandler.enable()
 
-    def watch(seconds: float) -> None:
-        # From a thread of C, which needs no GIL: a call that never gives it back ends too.
-        faulthandler.dump_traceback_later(seconds, exit=True)
-
     connection.send(("ready", None))
     while True:
         try:
@@ -163,16 +159,21 @@ def _serve(connection: Connection) -> None:
             return
 
         def tell(running: str, deadline_s: float = deadline_s) -> None:
-            watch(deadline_s)
+            _end_in(deadline_s)
             connection.send(("tell", running))
 
-        watch(deadline_s)
+        _end_in(START_S)
         try:
             answer = "result", (getattr(importlib.import_module(module), name)(*args, tell=tell), healthy())
         except Exception as error:
             answer = "raised", f"{type(error).__name__}: {error}"
         faulthandler.cancel_dump_traceback_later()
         connection.send(answer)
+
+
+def _end_in(seconds: float) -> None:
+    """Ends this process then, from a thread of C that needs no GIL: a call that never gives it back ends too."""
+    faulthandler.dump_traceback_later(seconds, exit=True)
 
 
 def healthy() -> bool:

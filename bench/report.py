@@ -18,7 +18,7 @@ if not __package__:  # run as a script: what to import from is the folder above,
     sys.path[:1] = [str(Path(__file__).resolve().parent.parent)]
 
 from rich import box
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -38,24 +38,49 @@ README_CONTENDERS = (BASELINE, "triton/decompose_k.vector", "tilus/semaphore.in_
 MARKED = re.compile(r"(<!-- results:(\S+)((?: \S+)*) -->\n).*?(<!-- /results -->)", re.DOTALL)
 
 
+CONFIG = "config"
+
+
 @dataclass(frozen=True)
 class Table:
-    """A table that is not yet for a terminal or for Markdown. `best`: indices of lines that are marked."""
+    """A table for a terminal, by rich's print, or for Markdown.
+
+    A line break in a header is a space in Markdown. best: indices of lines that are marked. details: lines
+    below it, where a column headed CONFIG goes too in a terminal that is too narrow for it.
+    """
 
     title: str
     header: Sequence[str]
     lines: Sequence[Sequence[str]]
     best: frozenset[int] = frozenset()
+    details: Sequence[str] = ()
     foot: str = ""
 
-    def rich(self) -> Group:
-        table = RichTable(box=box.SIMPLE_HEAD)
-        for index, name in enumerate(self.header):
-            table.add_column(name, justify="right" if self._is_number(index) else "left", overflow="fold")
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns, details = list(range(len(self.header))), list(self.details)
+        if CONFIG in self.header:
+            natural = console.measure(self._rich(columns), options=options.update(max_width=10_000)).maximum
+            if natural > options.max_width:
+                aside, named = self.header.index(CONFIG), self.header.index("protocol")
+                columns.remove(aside)
+                configs = [f"{' '.join(line[:named])}: {line[aside]}" for line in self.lines if line[aside]]
+                details = configs + details
+        if self.title:
+            yield Text(self.title, style="bold")
+        yield self._rich(columns)
+        for line in (*details, self.foot):
+            if line:
+                yield Text(line)
+
+    def _rich(self, columns: Sequence[int]) -> RichTable:
+        table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        for index in columns:
+            justify = "right" if self._is_number(index) else "left"
+            table.add_column(self.header[index], justify=justify, overflow="fold", vertical="top")
         for index, line in enumerate(self.lines):
-            table.add_row(*map(Text, line), style="bold green" if index in self.best else None)
-        around = Text(self.title, style="bold"), Text(self.foot)
-        return Group(*(part for part in (around[0], table, around[1]) if part))
+            style = "bold green" if index in self.best else None
+            table.add_row(*(Text(line[column]) for column in columns), style=style)
+        return table
 
     def markdown(self) -> str:
         def line(cells: Iterable[str]) -> str:
@@ -67,8 +92,10 @@ class Table:
             for index, cells in enumerate(self.lines)
         ]
         parts = [f"**{self.title}**", ""] if self.title else []
-        parts += [line(self.header), line(rule), *map(line, body)]
-        return "\n".join([*parts, *(["", self.foot] if self.foot else [])]) + "\n"
+        parts += [line(name.replace("\n", " ") for name in self.header), line(rule), *map(line, body)]
+        parts += ["", *(f"- {detail}" for detail in self.details)] if self.details else []
+        parts += ["", self.foot] if self.foot else []
+        return "\n".join(parts) + "\n"
 
     def _is_number(self, index: int) -> bool:
         return any(NUMBER.fullmatch(line[index]) for line in self.lines)
@@ -105,8 +132,9 @@ def config_text(config: Mapping[str, object] | None) -> str:
     return " ".join([str(MatmulConfig(**{name: config[name] for name in common})), *own])
 
 
-def status_text(row: Row) -> str:
-    return f"{row.status}: {row.message}" if row.message else row.status
+def reasons(rows: Iterable[Row]) -> list[str]:
+    """What contenders tell beside their status: why they failed, or what their figures have to be read with."""
+    return [f"{row.contender}: {row.status}: {row.message}" for row in rows if row.message]
 
 
 def speedup_text(timing: Mapping[str, object]) -> str:
@@ -122,30 +150,30 @@ def problem_table(rows: Sequence[Row]) -> Table:
     problem = rows[0].problem
     lead = leading_timing(rows)
     measured = [timing for timing in TIMINGS if any(timing in row.timing for row in rows)]
-    latencies = [f"{timing} us" for timing in measured]
-    if lead:
-        latencies[0] = f"{lead} us (quartiles)"
-    header = ["contender", "protocol", "config", *latencies]
-    header += ["TFLOPS", "GB/s", "times torch.mm", "x floor"] if lead else []
-    header += ["error / torch's", "status"]
+    header = ["contender", "protocol", *(f"{timing} us" for timing in measured)]
+    header += ["TFLOPS", "GB/s", "times\ntorch.mm", "x floor"] if lead else []
+    header += ["error /\ntorch's", "status", CONFIG]
     fastest = min((row.timing[lead]["median_us"] for row in passed(rows, lead)), default=None)
     lines, best = [], set()
     for index, row in enumerate(rows):
-        figures = row.timing.get(lead) if lead else None
         cells = [_latency(row.timing.get(timing), quartiles=timing == lead) for timing in measured]
-        if figures:
-            us = figures["median_us"]
+        if lead in row.timing:
+            figures, us = row.timing[lead], row.timing[lead]["median_us"]
             cells += [f"{problem['flops'] / us / 1e6:.2f}", f"{problem['least_bytes'] / us / 1e3:.0f}"]
             cells += [speedup_text(figures), f"{figures['times_floor']:.2f}" if figures["times_floor"] else ""]
+            if row.status == PASSED and us == fastest:
+                best.add(index)
         elif lead:
             cells += [""] * 4
-        if fastest is not None and row.status == PASSED and figures and figures["median_us"] == fastest:
-            best.add(index)
-        times_torch = row.accuracy.get("times_torch")
-        cells += ["" if times_torch is None else f"{times_torch:.2f}", status_text(row)]
-        lines.append([row.contender + " *" * (index in best), row.protocol, config_text(row.config), *cells])
+        name = row.contender + " *" * (index in best)
+        lines.append([name, row.protocol, *cells, _times_torch(row), row.status, config_text(row.config)])
     title = f"{rows[0].workload} {problem['name']}"
-    return Table(title, header, lines, frozenset(best), _conditions(rows, lead))
+    return Table(title, header, lines, frozenset(best), reasons(rows), _conditions(rows, lead))
+
+
+def _times_torch(row: Row) -> str:
+    error = row.accuracy.get("times_torch")
+    return "" if error is None else f"{error:.2f}"
 
 
 def _latency(timing: Mapping[str, float] | None, quartiles: bool) -> str:
@@ -160,7 +188,7 @@ def _conditions(rows: Sequence[Row], lead: str | None) -> str:
     row = next(iter(passed(rows, lead)), None)
     if row is None:
         return ""
-    parts = [f"* fastest. Speed-up, floor, TFLOPS and GB/s: {lead}"]
+    parts = [f"* fastest; quartiles, TFLOPS, GB/s, speed-up and floor: {lead}"]
     if lead in row.noise:
         parts.append(f"torch.mm against itself: {row.noise[lead]:.2%}")
     if lead in row.floor:
@@ -176,22 +204,13 @@ def _conditions(rows: Sequence[Row], lead: str | None) -> str:
 
 def checks_table(rows: Sequence[Row]) -> Table:
     """Rows that were checked and not timed, of any problems."""
-    header = ["problem", "contender", "protocol", "config", "error / torch's", "bitwise equal", "status"]
+    header = ["problem", "contender", "protocol", "error /\ntorch's", "bitwise\nequal", "status", CONFIG]
     lines = []
     for row in rows:
-        times_torch = row.accuracy.get("times_torch")
-        lines.append(
-            [
-                row.problem["name"],
-                row.contender,
-                row.protocol,
-                config_text(row.config),
-                "" if times_torch is None else f"{times_torch:.2f}",
-                {True: "yes", False: "no", None: ""}[row.bitwise_equal],
-                status_text(row),
-            ]
-        )
-    return Table("checked on the CPU, not timed", header, lines)
+        equal = {True: "yes", False: "no", None: ""}[row.bitwise_equal]
+        cells = [row.protocol, _times_torch(row), equal, row.status, config_text(row.config)]
+        lines.append([row.problem["name"], row.contender, *cells])
+    return Table("checked on the CPU, not timed", header, lines, details=list(dict.fromkeys(reasons(rows))))
 
 
 def summary_table(rows: Sequence[Row]) -> Table:
@@ -217,9 +236,11 @@ def summary_table(rows: Sequence[Row]) -> Table:
                     f"{len(bests)} of {len(problems)}",
                 ]
             )
-    header = ["language", "protocol", "timing", "times torch.mm (geometric mean)", "faster", "tie", "slower"]
+    header = ["language", "protocol", "timing", "times torch.mm\n(geometric mean)", "faster", "tie", "slower"]
     foot = "On each problem the group's fastest contender counts; a loss stands in the mean like a win."
-    return Table("summary", [*header, "fastest of all", "problems"], lines, foot=foot if lines else "nothing was timed")
+    return Table(
+        "summary", [*header, "fastest\nof all", "problems"], lines, foot=foot if lines else "nothing was timed"
+    )
 
 
 def _first_of(group: tuple[str, str], rows: Iterable[Row]) -> Row | None:
@@ -346,7 +367,7 @@ def changes(new: Sequence[Row], old: Sequence[Row]) -> list[Change]:
                     found.append(_change(*where, timing, was.timing[timing], row.timing[timing]))
         else:
             verdict = "broken" if was.status == PASSED else "repaired" if row.status == PASSED else "failed"
-            found.append(Change(*where, "", None, None, verdict, status_text(row)))
+            found.append(Change(*where, "", None, None, verdict, f"{row.status}: {row.message}"))
     return found
 
 
@@ -445,7 +466,7 @@ def parser() -> argparse.ArgumentParser:
 def show_changes(out: Console, new: Sequence[Row], old: Sequence[Row], fail_over: float | None) -> int:
     """Prints two files row by row; returns the exit code."""
     found = changes(new, old)
-    out.print(changes_table(found, new, old).rich())
+    out.print(changes_table(found, new, old))
     failed = [] if fail_over is None else regressions(found, fail_over)
     if failed:
         out.print(f"{len(failed)} slower by more than {fail_over:g}%, or broken", style="bold red")
@@ -460,7 +481,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = console()
     if args.update_docs:
         for path in update_docs():
-            out.print(f"updated {path.relative_to(ROOT)}")
+            out.print(f"renewed {path.relative_to(ROOT)}", markup=False)
     elif not args.file:
         made.error("no FILE; see --help")
     try:
@@ -486,7 +507,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def show(out: Console, rows: Sequence[Row]) -> None:
     out.print(source_of(rows))
     for table in tables(rows):
-        out.print(table.rich())
+        out.print(table)
 
 
 if __name__ == "__main__":

@@ -29,9 +29,9 @@ import torch
 
 from bench import contenders as listed
 from bench.clock import NotTimed, Tell, first_line, time_together
-from bench.environment import ROOT, environment
+from bench.environment import environment
 from bench.journal import PASSED, Row
-from bench.process import Child, Died, in_parallel
+from bench.process import ROOT, Child, Died, in_parallel
 from bench.stats import summary
 from bench.worker import clock_of, launcher, referee_of, timed
 from common import tuned
@@ -247,6 +247,7 @@ def _prepare(problem: Matmul, device: torch.device, seed: int, *, tell: Tell) ->
 def _build(problem: Matmul, name: str, config: MatmulConfig, device: torch.device, *, tell: Tell) -> str | None:
     torch.cuda.set_device(device)
     kernel = listed.find(name)
+    tell(name)
     try:
         if kernel.build is not None:
             kernel.build(problem, config)
@@ -259,6 +260,7 @@ def _check(
     problem: Matmul, name: str, config: MatmulConfig, device: torch.device, seed: int, *, tell: Tell
 ) -> str | None:
     kernel, referee = listed.find(name), referee_of(problem, device, seed)
+    tell(name)
     try:
         referee.judged(launcher(kernel, problem, config), kernel.roundings(config))
     except Exception as error:

@@ -55,7 +55,7 @@ AGAIN = f"{BASELINE} (again)"
 @dataclass(frozen=True)
 class Options:
     """timings: out of cold, warm, host. tune: 'off', 'quick' or 'full'. deadline_s: for one contender to be built and
-    checked, and for one of its turns. device: a CUDA device's index, or 'cpu', where nothing is timed."""
+    checked, and again for each of its turns. device: a CUDA device's index, or 'cpu', where nothing is timed."""
 
     timings: tuple[str, ...] = ("cold", "warm", "host")
     rounds: int = 30
@@ -256,6 +256,7 @@ def _timed(
                 for name, error in errors_after.items():
                     results[name].error_after = error
                 break
+            child.stop()  # a capture that failed leaves the allocator in a state of its own
             if answer.name is None:
                 for name in playing:
                     results[name].fails(answer.status, answer.message)
@@ -375,6 +376,7 @@ def _check(
     problem: Matmul, name: str, config: MatmulConfig | None, device: torch.device, seed: int, *, tell: Tell
 ) -> Result:
     referee = referee_of(problem, device, seed)
+    listed.all_contenders()  # imported on nobody's time
     tell(name)
     result = Result(PASSED)
     try:
@@ -401,7 +403,7 @@ def _examine(referee: Referee, name: str, config: MatmulConfig | None, result: R
         try:
             kernel.build(problem, config)
         except Exception as error:
-            return result.fails(COMPILE_ERROR, first_line(error))
+            return result.fails(COMPILE_ERROR, _compiler_says(error))
     result.workspace_bytes = kernel.workspace_bytes(problem, config)
     call = launcher(kernel, problem, config)
     result.accuracy, result.bitwise_equal = referee.examine(call, kernel.roundings(config), kernel.deterministic)
@@ -461,5 +463,11 @@ def status_of(error: Exception) -> tuple[str, str]:
     if isinstance(error, SyntaxError) or type(error).__module__.startswith(
         ("triton.compiler", "triton.runtime.errors")
     ):
-        return COMPILE_ERROR, first_line(error)
+        return COMPILE_ERROR, _compiler_says(error)
     return CRASHED, first_line(error)
+
+
+def _compiler_says(error: Exception) -> str:
+    """First and last line: where, and what."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' ... '.join(dict.fromkeys([*lines[:1], *lines[-1:]]))}"

@@ -67,4 +67,7 @@ def problems(
             raise ValueError(f"workload is {workload!r}; accepted: {', '.join(WORKLOADS)}")
         chosen += [(workload, problem) for problem in WORKLOADS[workload](tokens, numbers)]
     chosen += [(SHAPE, Matmul(m, n, k, **numbers)) for m, n, k in shapes]
-    return list({problem.name: (name, problem) for name, problem in reversed(chosen)}.values())[::-1]
+    once: dict[Matmul, str] = {}
+    for name, problem in chosen:
+        once.setdefault(problem, name)
+    return [(name, problem) for problem, name in once.items()]

@@ -26,7 +26,7 @@ that never holds), the sum is added in fp32 before it is rounded (there: in fp16
 from functools import partial
 
 import torch
-from tilus import bfloat16, float16, float32, int32, void_p
+from tilus import float32, int32, void_p
 from tilus.utils import cdiv
 from torch import Tensor
 
@@ -34,109 +34,37 @@ from common import tuned, workspace
 from common.checks import matmul_problem
 from common.epilogue import Epilogue
 from common.kernel import Kernel, Language, MatmulConfig
-from common.problem import Layout, Matmul
+from common.problem import Matmul
 from common.protocol import Protocol
-from kernels_tilus import launching
-from kernels_tilus.epilogue import EpilogueScript
+from kernels_tilus import band, launching
+from kernels_tilus.band import BandScript
 
-SHARED_MEMORY_LIMIT = 227 * 1024  # per block, Hopper
-TILUS_DTYPE = {torch.bfloat16: bfloat16, torch.float16: float16, torch.float32: float32}
-
-# (block_m, block_n, block_k, num_warps, num_stages): few warps and deep pipelines for few rows, wide tiles for many.
-TILES = [
-    *[(16, 8, 128, 1, 6), (16, 8, 256, 1, 4), (16, 8, 256, 1, 6), (16, 8, 512, 1, 3), (16, 16, 128, 1, 4)],
-    *[(16, 16, 256, 2, 4), (16, 16, 512, 2, 3), (16, 32, 128, 2, 4), (16, 32, 128, 4, 4), (16, 64, 128, 4, 4)],
-    *[(32, 16, 128, 2, 4), (32, 32, 64, 4, 6), (32, 32, 128, 4, 4), (32, 64, 128, 4, 4), (64, 16, 128, 4, 4)],
-    *[(64, 32, 64, 4, 5), (64, 32, 128, 4, 4), (64, 64, 64, 4, 4), (64, 64, 128, 4, 3), (128, 64, 64, 4, 4)],
-]
 # A chain of turns is as long as the split: few and wide bands.
 SPLITS = (1, 2, 3, 4, 6, 8)
 
 
 def configs(problem: Matmul) -> list[MatmulConfig]:
     """Every tile with every split that leaves each band two steps of block_k and more."""
-    space = [
-        MatmulConfig(block_m, block_n, block_k, split_k, num_warps, num_stages)
-        for block_m, block_n, block_k, num_warps, num_stages in TILES
-        for split_k in SPLITS
-        if split_k == 1 or split_k * 2 * block_k <= problem.k
-    ]
-    return [config for config in space if supports(problem, config) is None]
+    return band.space(problem, SPLITS)
 
 
 def default_config(problem: Matmul) -> MatmulConfig:
-    """Small tiles, so that few splits fill Hopper's 132 multiprocessors; at most eight turns."""
-    block_m = 16 if problem.m <= 32 else 32 if problem.m <= 256 else 64
-    block_n = 16 if problem.m <= 16 else 32 if problem.m <= 256 else 64
-    tiles = cdiv(problem.m, block_m) * cdiv(problem.n, block_n)
-    split_k = 1
-    while split_k < 8 and split_k * 2 * tiles <= 264 and problem.k // (split_k * 2) >= 256:
-        split_k *= 2
-    return MatmulConfig(block_m, block_n, 128, split_k, 2 if block_m * block_n == 256 else 4, 4)
+    """Small tiles, so that few splits fill the multiprocessors; at most four turns."""
+    return band.default_config(problem, most_splits=4)
 
 
 def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
-    """fp16 and bf16 inputs; the contiguous dimension of A and of B must be even, as cp.async copies 4 bytes or more."""
-    if problem.dtype is torch.float32:
-        return "fp32 inputs: the mma.sync path of tilus takes fp16 and bf16"
-    if problem.k % 2:
-        return f"K = {problem.k} is odd: cp.async copies 4 bytes or more"
-    if problem.layout is Layout.KN and problem.n % 2:
-        return f"N = {problem.n} is odd with B stored [K, N]: cp.async copies 4 bytes or more"
-    if config is None:
-        return None
-    if config.block_m % 16 or config.block_n % 8 or config.block_k % 16:
-        return f"blocks {config.block_m}x{config.block_n}x{config.block_k} are not multiples of mma's 16x8x16"
-    if config.num_stages < 2:
-        return f"num_stages is {config.num_stages}: the pipeline needs two"
-    if not launching.warps_cover(config.block_m, config.block_n, config.num_warps):
-        return f"{config.num_warps} warps do not divide a {config.block_m}x{config.block_n} tile of 16x8 products"
-    shared = (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages
-    if shared > SHARED_MEMORY_LIMIT:
-        return f"{config.num_stages} stages take {shared} bytes of shared memory, over {SHARED_MEMORY_LIMIT}"
-    if config.split_k >= 1 << workspace.TICKET_BITS:
+    """As every band kernel; and a ticket must have as many turns as there are splits."""
+    if config is not None and config.split_k >= 1 << workspace.TICKET_BITS:
         return f"split_k is {config.split_k}: a ticket has {1 << workspace.TICKET_BITS} turns"
-    return None
+    return band.supports(problem, config)
 
 
-class SemaphoreMatmul(EpilogueScript):
-    """One block: a [block_m, block_n] tile of C over one band of K, then its turn.
+class SemaphoreMatmul(BandScript):
+    """One block: a tile of C over one band of K, then its turn."""
 
-    Extents and strides along which copies are wide come in units of that width (vector_k, vector_n, vector_c
-    elements): tilus 0.2.0 derives alignment from a product, and takes none from an argument (`assume` included).
-    """
-
-    def __init__(
-        self,
-        dtype,
-        out_dtype,
-        layout,
-        epilogue,
-        block_m,
-        block_n,
-        block_k,
-        split_k,
-        num_warps,
-        num_stages,
-        vector_k,
-        vector_n,
-        vector_c,
-        in_place,
-        pooled,
-    ):
-        super().__init__(dtype, epilogue)
-        self.out_dtype = out_dtype
-        self.stored_nk = layout == "nk"
-        self.block_m = block_m
-        self.block_n = block_n
-        self.block_k = block_k
-        self.split_k = split_k
-        self.num_warps = num_warps
-        self.num_stages = num_stages
-        self.vector_k = vector_k
-        self.vector_n = vector_n
-        self.vector_b = vector_k if self.stored_nk else vector_n
-        self.vector_c = vector_c
+    def __init__(self, build, in_place, pooled):
+        super().__init__(build)
         self.in_place = in_place
         self.pooled = pooled
 
@@ -146,8 +74,6 @@ class SemaphoreMatmul(EpilogueScript):
         b_ptr: void_p,
         bias_ptr: void_p,
         c_ptr: void_p,
-        running_ptr: void_p,
-        semaphores_ptr: void_p,
         m: int32,
         n_units: int32,
         k_units: int32,
@@ -155,70 +81,29 @@ class SemaphoreMatmul(EpilogueScript):
         stride_b_units: int32,
         stride_cm_units: int32,
         stride_cn: int32,
+        running_ptr: void_p,
+        semaphores_ptr: void_p,
         ticket: int32,
     ):
-        block_m, block_n, block_k = self.block_m, self.block_n, self.block_k
-        n: int32 = n_units * self.vector_n
-        k: int32 = k_units * self.vector_k
-        tiles_m: int32 = cdiv(m, block_m)
-        tiles_n: int32 = cdiv(n_units * self.vector_n, block_n)
+        block_m, block_n = self.block_m, self.block_n
         self.attrs.blocks = [cdiv(m, block_m), cdiv(n_units * self.vector_n, block_n), self.split_k]
         self.attrs.warps = self.num_warps
-
-        split: int32 = self.blockIdx.z
-        band: int32 = cdiv(cdiv(k, block_k), self.split_k) * block_k
-        k_begin: int32 = split * band
-        k_end: int32 = min(k_begin + band, k)
+        n: int32 = n_units * self.vector_n
+        tiles_m: int32 = cdiv(m, block_m)
+        tiles_n: int32 = cdiv(n, block_n)
         offset_m: int32 = self.blockIdx.x * block_m
         offset_n: int32 = self.blockIdx.y * block_n
+        split: int32 = self.blockIdx.z
 
-        ga = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k], strides=[stride_am_units * self.vector_k, 1])
-        b_shape = [n, k] if self.stored_nk else [k, n]
-        gb = self.global_view(b_ptr, dtype=self.dtype, shape=b_shape, strides=[stride_b_units * self.vector_b, 1])
-        sa = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, block_m, block_k])
-        sb_shape = [block_n, block_k] if self.stored_nk else [block_k, block_n]
-        sb = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, sb_shape[0], sb_shape[1]])
         acc = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
+        # fmt: off
+        self.band_product(
+            acc, a_ptr, b_ptr, m, n_units, k_units, stride_am_units, stride_b_units, offset_m, offset_n, split
+        )
+        # fmt: on
 
-        for stage in range(self.num_stages - 1):
-            stage_k: int32 = k_begin + stage * block_k
-            self.copy_async(src=ga, dst=sa[stage], offsets=[offset_m, stage_k])
-            self.copy_async(
-                src=gb, dst=sb[stage], offsets=[offset_n, stage_k] if self.stored_nk else [stage_k, offset_n]
-            )
-            self.copy_async_commit_group()
-        self.copy_async_wait_group(n=self.num_stages - 2)
-        self.sync()
-
-        current: int32 = 0
-        preload: int32 = self.num_stages - 1
-        for step_k in self.range(k_begin, k_end, block_k, unroll=self.num_stages):
-            a = self.load_shared(sa[current])
-            b = self.load_shared(sb[current])
-            self.dot(a, b.transpose() if self.stored_nk else b, acc, out=acc)
-
-            preload_k: int32 = step_k + (self.num_stages - 1) * block_k
-            if preload_k < k_end:
-                self.copy_async(src=ga, dst=sa[preload], offsets=[offset_m, preload_k])
-                self.copy_async(
-                    src=gb,
-                    dst=sb[preload],
-                    offsets=[offset_n, preload_k] if self.stored_nk else [preload_k, offset_n],
-                )
-            self.copy_async_commit_group()
-            current = (current + 1) % self.num_stages
-            preload = (preload + 1) % self.num_stages
-            self.copy_async_wait_group(n=self.num_stages - 2)
-            self.sync()
-        self.copy_async_wait_group(n=0)
-        self.free_shared(sa)
-        self.free_shared(sb)
-
-        c_strides = [stride_cm_units * self.vector_c, 1] if self.vector_c > 0 else [stride_cm_units, stride_cn]
-        gc = self.global_view(c_ptr, dtype=self.out_dtype, shape=[m, n], strides=c_strides)
         if self.split_k == 1:
-            self.apply_epilogue(acc, bias_ptr, n, offset_n)
-            self.store_global(gc, self.cast(acc, dtype=self.out_dtype), offsets=[offset_m, offset_n])
+            self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
         else:
             if self.pooled:
                 semaphores = self.global_tensor(dtype=int32, shape=[tiles_m, tiles_n], requires_clean=True)
@@ -226,45 +111,31 @@ class SemaphoreMatmul(EpilogueScript):
                 semaphores = self.global_view(semaphores_ptr, dtype=int32, shape=[tiles_m, tiles_n])
             semaphore: ~int32 = semaphores[self.blockIdx.x, self.blockIdx.y].item_ptr()
             if self.in_place:
-                running = gc
+                strides = [stride_cm_units * self.vector_c, 1] if self.vector_c > 0 else [stride_cm_units, stride_cn]
+                running = self.global_view(c_ptr, dtype=self.out_dtype, shape=[m, n], strides=strides)
             else:
                 running = self.global_view(running_ptr, dtype=float32, shape=[tiles_m * block_m, tiles_n * block_n])
 
             if split > 0:
                 self.lock_semaphore(semaphore, value=ticket + split)
-                partial_sum = self.load_global(running, offsets=[offset_m, offset_n], shape=[block_m, block_n])
-                self.add(acc, self.cast(partial_sum, dtype=float32), out=acc)
+                so_far = self.load_global(running, offsets=[offset_m, offset_n], shape=[block_m, block_n])
+                self.add(acc, self.cast(so_far, dtype=float32), out=acc)
 
             if split + 1 < self.split_k:
                 if self.in_place:
-                    self.store_global(gc, self.cast(acc, dtype=self.out_dtype), offsets=[offset_m, offset_n])
+                    self.store_global(running, self.cast(acc, dtype=self.out_dtype), offsets=[offset_m, offset_n])
                 else:
                     self.store_global(running, acc, offsets=[offset_m, offset_n])
                 self.sync()  # every thread's store comes before the one thread that hands over
                 self.release_semaphore(semaphore, value=ticket + split + 1)
             else:
-                self.apply_epilogue(acc, bias_ptr, n, offset_n)
-                self.store_global(gc, self.cast(acc, dtype=self.out_dtype), offsets=[offset_m, offset_n])
+                self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
                 self.sync()
                 self.release_semaphore(semaphore, value=0)
 
 
-def _script(problem: Matmul, config: MatmulConfig, vectors: tuple[int, int, int], in_place: bool, pooled: bool):
-    return SemaphoreMatmul(
-        TILUS_DTYPE[problem.dtype],
-        TILUS_DTYPE[problem.out_dtype],
-        problem.layout.value,
-        problem.epilogue.value,
-        config.block_m,
-        config.block_n,
-        config.block_k,
-        config.split_k,
-        config.num_warps,
-        config.num_stages,
-        *vectors,
-        in_place,
-        pooled,
-    )
+def _script(problem: Matmul, config: MatmulConfig, vectors: band.Vectors, in_place: bool, pooled: bool):
+    return SemaphoreMatmul(band.settings(problem, config, vectors), in_place, pooled)
 
 
 def matmul(
@@ -289,12 +160,11 @@ def matmul(
         raise ValueError(f"config is {config}; {reason}" if config else reason)
     if config is None:
         config, _ = tuned.pick(_BY_VARIANT[variant], problem, tuned.slug_of(a.device))
+    stored_b = band.stored(problem, b)
+    vectors = band.vectors(problem, a, stored_b, out)
     if out is None:
         out = torch.empty(problem.m, problem.n, dtype=problem.out_dtype, device=a.device)
 
-    stored_b = b.T if problem.layout is Layout.NK else b
-    vector_k, vector_n, vector_c = vectors = launching.vectors(problem, a, stored_b, out)
-    vector_b = vector_k if problem.layout is Layout.NK else vector_n
     tiles_m, tiles_n = cdiv(problem.m, config.block_m), cdiv(problem.n, config.block_n)
     in_place = variant == "in_place"
     running, semaphores, ticket, pooled = None, None, 0, False
@@ -306,26 +176,16 @@ def matmul(
         if not in_place:
             shape = tiles_m * config.block_m, tiles_n * config.block_n
             running = torch.empty(shape, dtype=torch.float32, device=a.device)
-    launching.launch(
-        _script(problem, config, vectors, in_place, pooled),
-        *(a, stored_b, bias, out, running, semaphores),
-        problem.m,
-        problem.n // vector_n,
-        problem.k // vector_k,
-        a.stride(0) // vector_k,
-        stored_b.stride(0) // vector_b,
-        out.stride(0) // max(vector_c, 1),
-        out.stride(1),
-        ticket,
-    )
+    script = _script(problem, config, vectors, in_place, pooled)
+    launching.launch(script, *band.operands(problem, vectors, a, stored_b, bias, out), running, semaphores, ticket)
     return out
 
 
 def build(problem: Matmul, config: MatmulConfig, *, variant: str) -> None:
     """Compiles for the current target into tilus' cache, for tensors as the launcher and the problem allocate them."""
     in_place = variant == "in_place"
-    script = _script(problem, config, launching.vectors(problem), in_place, pooled=in_place and config.split_k > 1)
-    launching.build(script)
+    pooled = in_place and config.split_k > 1
+    launching.build(_script(problem, config, band.vectors(problem), in_place, pooled))
 
 
 def workspace_bytes(problem: Matmul, config: MatmulConfig, *, variant: str) -> int:

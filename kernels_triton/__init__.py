@@ -4,9 +4,9 @@ from kernels_triton import interpreter
 
 interpreter.install_if_interpreting()
 
-from kernels_triton import decompose_k  # noqa: E402  (the kernels are compiled or interpreted as they are imported)
+from kernels_triton import decompose_k, semaphore  # noqa: E402  (the kernels are compiled or interpreted as they are imported)
 
-KERNELS = (*decompose_k.KERNELS,)
+KERNELS = (*decompose_k.KERNELS, *semaphore.KERNELS)
 
 # Kernel files of the tilus side without a twin here, and why.
-NO_TWIN = {"semaphore": "not yet written in Triton"}
+NO_TWIN: dict[str, str] = {}

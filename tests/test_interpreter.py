@@ -3,7 +3,7 @@
 import pytest
 import tilus
 import torch
-from tilus import bfloat16, boolean, float16, float32, int32, void_p
+from tilus import bfloat16, float16, float32, int32, void_p
 from tilus.hidet.ir.primitives.cuda.atomic import atomic_add
 from tilus.hidet.ir.primitives.cuda.ldst import load, store
 from tilus.utils import cdiv
@@ -12,11 +12,6 @@ from common.epilogue import Epilogue
 from common.kernel import MatmulConfig
 from common.problem import Layout, Matmul
 from kernels_tilus import interpreter, semaphore
-
-
-def launch(script, *args, **options) -> None:
-    interpreter.run(script, *args, **options)
-
 
 # What instructions calculate
 
@@ -38,7 +33,9 @@ class Elementwise(tilus.Script):
         self.store_global(out, self.exp(-x) + 1.0, offsets=[2, 0, 0], dims=[1, 2])
         self.store_global(out, self.where(x < y, x=self.abs(x), y=self.sqrt(ramp)), offsets=[3, 0, 0], dims=[1, 2])
         self.store_global(out, self.cast(self.cast(x, dtype=bfloat16), dtype=float32), offsets=[4, 0, 0], dims=[1, 2])
-        self.store_global(out, self.cast(self.cast(x * 9.0, dtype=int32), dtype=float32), offsets=[5, 0, 0], dims=[1, 2])
+        self.store_global(
+            out, self.cast(self.cast(x * 9.0, dtype=int32), dtype=float32), offsets=[5, 0, 0], dims=[1, 2]
+        )
         row = self.sum(x, dim=1, keepdim=True) + self.max(y, dim=0, keepdim=True)
         self.store_global(out, row, offsets=[6, 0, 0], dims=[1, 2])
         self.store_global(out, self.clip(self.square(x), 0.25, 1.0), offsets=[7, 0, 0], dims=[1, 2])
@@ -47,7 +44,7 @@ class Elementwise(tilus.Script):
 def test_elementwise_casts_and_reductions():
     x, y = torch.randn(2, 4, 8).unbind()
     out = torch.full((8, 4, 8), float("nan"))
-    launch(Elementwise(), x, y, out)
+    interpreter.run(Elementwise(), x, y, out)
     ramp = torch.arange(32.0).view(4, 8)
     wanted = [
         x / y - ramp,
@@ -106,19 +103,354 @@ class Scalars(tilus.Script):
 @pytest.mark.parametrize("a, b", [(7, 2), (-7, 2), (7, -2), (-7, -2)])
 def test_scalars_are_those_of_c(a, b):
     out = torch.zeros(5, dtype=torch.int32)
-    launch(Scalars(), out, a, b)
+    interpreter.run(Scalars(), out, a, b)
     quotient = int(a / b)
     assert out.tolist() == [quotient, a - quotient * b, min(a, b), max(a, b), a * b]
 
 
 def test_a_signed_overflow_is_an_error():
     with pytest.raises(interpreter.Overflow, match="does not fit int32"):
-        launch(Scalars(), torch.zeros(5, dtype=torch.int32), 1 << 20, 1 << 20)
+        interpreter.run(Scalars(), torch.zeros(5, dtype=torch.int32), 1 << 20, 1 << 20)
 
 
 @pytest.mark.parametrize("rows", [1, 4, 9])
 def test_ragged_strided_slices(rows):
     wide = torch.randn(rows, 10).half()
     out = torch.full((rows, 6), float("nan")).half()
-    launch(Slices(), wide[:, 2:8], out, rows, 10)
+    interpreter.run(Slices(), wide[:, 2:8], out, rows, 10)
     assert torch.equal(out, wide[:, 2:8] * 3)  # count is 1 + 4 + 7, less 2 until 3 or less: 2
+
+
+# How threads meet in shared memory
+
+
+class Staged(tilus.Script):
+    """A [2, 8] tile through shared memory; `mistake` leaves something out, or puts something in."""
+
+    def __init__(self, mistake):
+        super().__init__()
+        self.mistake = mistake
+
+    def __call__(self, a_ptr: ~float16, out_ptr: ~float16, rows: int32):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 1
+        a = self.global_view(a_ptr, dtype=float16, shape=[rows, 8])
+        out = self.global_view(out_ptr, dtype=float16, shape=[2, 8])
+        stage = self.shared_tensor(dtype=float16, shape=[2, 2, 8])
+        self.copy_async(a, stage[0], offsets=[0, 0], check_bounds=self.mistake != "unchecked")
+        if self.mistake == "a second copy over the first":
+            self.copy_async(a, stage[0], offsets=[0, 0])
+        if self.mistake != "no commit":
+            self.copy_async_commit_group()
+        if self.mistake == "freed under way":
+            self.free_shared(stage)
+        if self.mistake == "no wait":
+            self.copy_async_wait_group(1)
+        else:
+            self.copy_async_wait_group(0)
+        if self.mistake != "no sync after the wait":
+            self.sync()
+        tile = self.load_shared(stage[0])
+        if self.mistake == "never written":
+            tile = self.load_shared(stage[1])
+        if self.mistake == "slice beyond":
+            tile = self.load_shared(stage[rows])
+        if self.mistake == "written over a read":
+            self.store_shared(stage[0], tile)
+        if self.mistake == "written twice":
+            self.store_shared(stage[1], tile)
+            self.store_shared(stage[1], tile)
+        if self.mistake == "read after a write":
+            self.store_shared(stage[1], tile)
+            tile = self.load_shared(stage[1])
+        if self.mistake != "freed under way":
+            self.free_shared(stage)
+        if self.mistake == "used after free":
+            tile = self.load_shared(stage[0])
+        if self.mistake == "freed memory taken while read":
+            self.store_shared(self.shared_tensor(dtype=float16, shape=[2, 8]), tile)
+        self.store_global(out, tile, offsets=[0, 0])
+
+
+@pytest.mark.parametrize("rows", [2, 1])
+def test_a_copy_lands_and_what_is_out_of_bounds_is_zero(rows):
+    a, out = torch.randn(rows, 8).half(), torch.full((2, 8), float("nan")).half()
+    interpreter.run(Staged("nothing"), a, out, rows)
+    assert torch.equal(out[:rows], a)
+    assert (out[rows:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    "mistake, error, words",
+    [
+        ("no wait", interpreter.PendingCopy, r"stage\[0, 0, 0\] is read while a copy_async"),
+        ("no commit", interpreter.PendingCopy, r"stage\[0, 0, 0\] is read while a copy_async"),
+        ("freed under way", interpreter.PendingCopy, "stage is freed while a copy_async"),
+        ("a second copy over the first", interpreter.PendingCopy, "is written over a copy_async"),
+        ("no sync after the wait", interpreter.MissingSync, "is read, and no sync lies between"),
+        ("never written", interpreter.Uninitialized, r"stage\[1, 0, 0\] is read, and nothing has written it"),
+        ("written over a read", interpreter.MissingSync, r"stage\[0, 0, 0\] is written over a read"),
+        ("written twice", interpreter.MissingSync, r"stage\[1, 0, 0\] is written over another write"),
+        ("read after a write", interpreter.MissingSync, r"stage\[1, 0, 0\] is read, and no sync"),
+        ("used after free", interpreter.UseAfterFree, "stage is used, and was freed at .*free_shared"),
+        ("freed memory taken while read", interpreter.MissingSync, "is written over a read"),
+        ("slice beyond", interpreter.KernelError, "the slice 2:3 of dimension 0 leaves its extent 2"),
+    ],
+)
+def test_mistakes_in_shared_memory_are_named(mistake, error, words):
+    with pytest.raises(error, match=words) as caught:
+        interpreter.run(Staged(mistake), torch.zeros(2, 8).half(), torch.zeros(2, 8).half(), 2)
+    assert "in block (0, 0, 0), test_interpreter.py:" in str(caught.value)
+
+
+def test_an_unchecked_access_beyond_the_tensor_is_named():
+    with pytest.raises(
+        interpreter.OutOfBounds, match=r"a_ptr\[1, 0\] .* element 8 of memory that holds 8\n.*block \(0"
+    ):
+        interpreter.run(Staged("unchecked"), torch.zeros(1, 8).half(), torch.zeros(2, 8).half(), 1)
+
+
+def test_a_view_larger_than_its_tensor_is_named():
+    with pytest.raises(interpreter.OutOfBounds, match=r"a_ptr\[1, 0\] is outside of its tensor"):
+        interpreter.run(Staged("nothing"), torch.zeros(1, 8).half(), torch.zeros(2, 8).half(), 2)
+
+
+def test_what_lies_between_the_rows_of_a_slice_is_not_the_tensor():
+    wide = torch.zeros(4, 16).half()
+    with pytest.raises(interpreter.OutOfBounds, match=r"a_ptr\[0, 4\] is outside of its tensor"):
+        interpreter.run(Slices(), wide[:, :4], torch.zeros(4, 6).half(), 4, 16)
+
+
+def test_a_tensor_that_is_not_given_must_not_be_read():
+    with pytest.raises(interpreter.OutOfBounds, match="no tensor was given for a_ptr"):
+        interpreter.run(Staged("nothing"), None, torch.zeros(2, 8).half(), 2)
+
+
+@pytest.mark.parametrize(
+    "args, words",
+    [
+        ((torch.zeros(2, 8), torch.zeros(2, 8).half(), 2), "a_ptr has dtype torch.float32"),
+        ((torch.zeros(2, 8).half(), torch.zeros(2, 8).half(), 2.0), "rows is 2.0; accepted: an int"),
+        ((torch.zeros(2, 8).half(), 3, 2), "out_ptr is int; accepted: a CPU tensor or None"),
+    ],
+)
+def test_wrong_arguments_are_named(args, words):
+    with pytest.raises(TypeError, match=words):
+        interpreter.run(Staged("nothing"), *args)
+
+
+# How blocks meet in global memory
+
+
+class LastArriver(tilus.Script):
+    """Every block stores a partial; the last one adds them up. Four warps, so that a sync is more than a form."""
+
+    def __init__(self, mistake="nothing"):
+        super().__init__()
+        self.mistake = mistake
+
+    def __call__(self, x_ptr: ~float32, out_ptr: ~float32, counter_ptr: ~int32, splits: int32):
+        self.attrs.blocks = [splits]
+        self.attrs.warps = 4
+        x = self.global_view(x_ptr, dtype=float32, shape=[splits, 32])
+        out = self.global_view(out_ptr, dtype=float32, shape=[32])
+        partials = self.global_tensor(dtype=float32, shape=[splits, 32], requires_clean=False)
+        counter: ~int32 = self.global_view(counter_ptr, dtype=int32, shape=[1])[0].item_ptr()
+        split: int32 = self.blockIdx.x
+        rank_of_all = self.shared_tensor(dtype=int32, shape=[1])
+
+        partial = self.load_global(x, offsets=[split, 0], shape=[32], dims=[1]) * 2.0
+        self.store_global(partials, partial, offsets=[split, 0], dims=[1])
+        if self.mistake != "no sync":
+            self.sync()
+        arrived: int32 = 0
+        with self.single_thread():
+            if self.mistake == "relaxed":
+                rank: int32 = atomic_add(counter, 1)
+            else:
+                rank: int32 = atomic_add(counter, 1, sem="acq_rel")
+            arrived = rank
+            self.store_shared(rank_of_all, self.register_tensor(dtype=int32, shape=[1], init=lambda i: rank))
+        if self.mistake == "not broadcast" and arrived == splits - 1:
+            self.sync()
+        if self.mistake == "everyone counts":
+            arrived = atomic_add(counter, 1)
+        self.sync()
+        if self.load_shared(rank_of_all).item() == splits - 1:
+            total = self.register_tensor(dtype=float32, shape=[32], init=0.0)
+            for i in self.range(splits):
+                total = total + self.load_global(partials, offsets=[i, 0], shape=[32], dims=[1])
+            self.store_global(out, total, offsets=[0])
+            with self.single_thread():
+                store(counter, 0, space="generic", sync="release", scope="gpu")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_last_arriver_sees_every_partial(seed):
+    x, out, counter = torch.randn(6, 32), torch.zeros(32), torch.zeros(1, dtype=torch.int32)
+    schedule = interpreter.Schedule("random", resident=3, launch="random", seed=seed)
+    for _ in range(2):
+        interpreter.run(LastArriver(), x, out, counter, 6, schedule=schedule)
+        torch.testing.assert_close(out, x.sum(0) * 2)
+        assert counter.item() == 0
+
+
+@pytest.mark.parametrize(
+    "mistake, error, words",
+    [
+        ("no sync", interpreter.Race, r"reads partials\[0, 0\], which block \(0, 0, 0\) wrote at .*store_global"),
+        ("relaxed", interpreter.Race, r"reads partials\[0, 0\], which block \(0, 0, 0\) wrote at .*store_global"),
+        ("not broadcast", interpreter.Divergent, "arrived was assigned by a part of the threads"),
+        ("everyone counts", interpreter.Divergent, "an atomic by all 128 threads"),
+    ],
+)
+def test_mistakes_of_a_last_arriver_are_named(mistake, error, words):
+    with pytest.raises(error, match=words):
+        interpreter.run(LastArriver(mistake), torch.randn(4, 32), torch.zeros(32), torch.zeros(1, dtype=torch.int32), 4)
+
+
+class Handover(tilus.Script):
+    """Block 0 writes a number, block 1 polls a flag and copies it; without `flag`, it just copies."""
+
+    def __init__(self, flag, raised=1):
+        super().__init__()
+        self.flag, self.raised = flag, raised
+
+    def __call__(self, memory_ptr: ~float32, flag_ptr: ~int32):
+        self.attrs.blocks = [2]
+        self.attrs.warps = 1
+        memory = self.global_view(memory_ptr, dtype=float32, shape=[2])
+        flag: ~int32 = self.global_view(flag_ptr, dtype=int32, shape=[1])[0].item_ptr()
+        if self.blockIdx.x == 0:
+            self.store_global(memory, self.register_tensor(dtype=float32, shape=[1], init=5.0), offsets=[0])
+            self.sync()
+            store(flag, self.raised, space="generic", sync="release", scope="gpu")
+        else:
+            if self.flag:
+                while load(flag, space="generic", sync="acquire", scope="gpu") != 1:
+                    pass
+            self.store_global(memory, self.load_global(memory, offsets=[0], shape=[1]), offsets=[1])
+
+
+@pytest.mark.parametrize("order", ["natural", "reversed", "random"])
+def test_a_flag_hands_over(order):
+    memory = torch.zeros(2)
+    interpreter.run(Handover(True), memory, torch.zeros(1, dtype=torch.int32), schedule=interpreter.Schedule(order))
+    assert memory.tolist() == [5.0, 5.0]
+
+
+@pytest.mark.parametrize("order", ["natural", "reversed"])
+def test_without_a_flag_it_is_a_race_in_every_order(order):
+    with pytest.raises(interpreter.Race, match=r"memory_ptr\[0\]"):
+        interpreter.run(
+            Handover(False), torch.zeros(2), torch.zeros(1, dtype=torch.int32), schedule=interpreter.Schedule(order)
+        )
+
+
+def test_a_poll_that_nothing_ends_is_a_deadlock():
+    with pytest.raises(interpreter.Deadlock, match=r"block \(1, 0, 0\) waits for a change of global memory"):
+        interpreter.run(Handover(True, raised=2), torch.zeros(2), torch.zeros(1, dtype=torch.int32))
+
+
+class Unclean(tilus.Script):
+    def __init__(self, clean, reads):
+        super().__init__()
+        self.clean, self.reads = clean, reads
+
+    def __call__(self, out_ptr: ~int32):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 1
+        scratch = self.global_tensor(dtype=int32, shape=[8], requires_clean=self.clean)
+        if self.reads:
+            out = self.global_view(out_ptr, dtype=int32, shape=[8])
+            self.store_global(out, self.load_global(scratch, offsets=[0], shape=[8]), offsets=[0])
+        else:
+            self.store_global(scratch, self.register_tensor(dtype=int32, shape=[2], init=3), offsets=[4])
+
+
+def test_global_tensors():
+    out = torch.ones(8, dtype=torch.int32)
+    interpreter.run(Unclean(clean=True, reads=True), out)
+    assert (out == 0).all()
+    interpreter.run(Unclean(clean=False, reads=False), out)
+    with pytest.raises(interpreter.Uninitialized, match=r"scratch\[0\] is read"):
+        interpreter.run(Unclean(clean=False, reads=True), out)
+    with pytest.raises(interpreter.NotClean, match="leaves 3 in element 4 \\(2 of 8 are not zero\\)"):
+        interpreter.run(Unclean(clean=True, reads=False), out)
+
+
+def test_one_tensor_given_twice_is_one_memory():
+    memory = torch.zeros(10, 6).half()
+    with pytest.raises(interpreter.Race, match=r"(a_ptr|out_ptr)\[\d, 0\]"):
+        interpreter.run(Slices(), memory[:9], memory[1:], 9, 6)
+
+
+# What it does not know, and how to look inside
+
+
+class Exotic(tilus.Script):
+    def __init__(self, what):
+        super().__init__()
+        self.what = what
+
+    def __call__(self, out_ptr: void_p):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 4
+        tile = self.register_tensor(dtype=int32, shape=[2, 2], init=lambda i, j: i * 2 + j)
+        if self.what == "instruction":
+            self.wgmma.fence()
+        if self.what == "sync of a part":
+            with self.single_warp():
+                self.sync()
+        if self.what == "function":
+            self._builder.evaluate(pred=None, expr=load(out_ptr, space="shared"))
+        if self.what == "print":
+            self.printf("%d tiles\n", 1)
+            self.print_tensor("tile", tile)
+
+
+@pytest.mark.parametrize(
+    "what, words",
+    [("instruction", "instruction WgmmaFenceInst"), ("sync of a part", "a sync of 32 of the block's 128")],
+)
+def test_what_is_unknown_is_named(what, words):
+    with pytest.raises(interpreter.Unsupported, match=words):
+        interpreter.run(Exotic(what), None)
+
+
+def test_prints_of_a_script(capsys):
+    interpreter.run(Exotic("print"), None)
+    assert capsys.readouterr().out == "block (0, 0, 0): 1 tiles\nblock (0, 0, 0): tile\n" + (
+        "tensor([[0, 1],\n        [2, 3]], dtype=torch.int32)\n"
+    )
+
+
+def test_debug_shows_any_tile_of_a_chosen_block():
+    problem = Matmul(4, 16, 256)
+    inputs = problem.inputs("cpu")
+    seen = []
+
+    def look(step: interpreter.Step) -> None:
+        if step.block == (0, 0, 1) and "self.dot" in step.source:
+            seen.append(step.tile)
+
+    with interpreter.using(debug=look):
+        semaphore.matmul(inputs.a, inputs.b, config=MatmulConfig(16, 16, 64, 2, 1, 2))
+    assert [tuple(tile.shape) for tile in seen] == [(16, 16)] * 2
+    torch.testing.assert_close(seen[-1][:4], inputs.a[:, 128:].float() @ inputs.b[128:].float())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("epilogue", [Epilogue.NONE, Epilogue.BIAS_RELU, Epilogue.SILU])
+@pytest.mark.parametrize("variant", ["in_place", "fp32"])
+def test_the_gpu_agrees(layout, epilogue, variant):
+    """Up to the order of the fp32 sums, and what that does to the roundings after it."""
+    problem = Matmul(17, 48, 1024, layout=layout, epilogue=epilogue, out_dtype=torch.float32)
+    inputs = problem.inputs("cpu")
+    config = MatmulConfig(16, 16, 128, 4, 2, 4)
+    options = {"epilogue": epilogue, "out_dtype": torch.float32, "config": config, "variant": variant}
+    here = semaphore.matmul(inputs.a, inputs.b, bias=inputs.bias, **options)
+    moved = problem.inputs("cuda")
+    there = semaphore.matmul(moved.a, moved.b, bias=moved.bias, **options)
+    torch.testing.assert_close(there.cpu(), here, rtol=1e-5, atol=1e-5)

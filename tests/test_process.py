@@ -46,6 +46,7 @@ def patient(pauses, *, tell):
     return "done"
 
 def own_id(path, *, tell):
+    tell("somebody")
     with open(path, "w") as file:
         file.write(str(os.getpid()))
     time.sleep(60)

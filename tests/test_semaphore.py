@@ -103,5 +103,5 @@ def test_what_cp_async_cannot_copy_is_refused(device):
     assert in_place.supports(Matmul(4, 7, 128, layout=Layout.NK), None) is None
     assert "fp32 inputs" in in_place.supports(Matmul(4, 16, 128, torch.float32), None)
     odd_rows = torch.zeros(4, 129, dtype=torch.bfloat16, device=device)[:, :128]
-    with pytest.raises(ValueError, match="row stride and address along K"):
+    with pytest.raises(ValueError, match="row strides and addresses along K"):
         in_place.launch(odd_rows, torch.zeros(128, 16, dtype=torch.bfloat16, device=device))

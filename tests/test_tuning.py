@@ -3,17 +3,18 @@
 import dataclasses
 import json
 
+import made_rows
 import pytest
 import torch
 
 from bench import tuning
 from bench.contenders import all_contenders, find
+from bench.journal import problem_fields
 from bench.tuning import FINALISTS, Budget, Lost, choose, search, source_hash, write_table
 from common import tuned
 from common.kernel import Kernel, Language, MatmulConfig
 from common.problem import Layout, Matmul
 from common.protocol import Protocol
-from tests.test_journal import row
 
 PROBLEM = Matmul(64, 256, 7168, layout=Layout.NK)
 AMPLE = Budget(configs=100, seconds=1e9)
@@ -41,6 +42,10 @@ def made_up(name: str = "made_up", space=SPACE) -> Kernel:
 
 def time_of(config: MatmulConfig) -> float:
     return 10 + abs(config.split_k - 7) + config.num_warps / 10
+
+
+def times_of(configs, rounds) -> list[float]:
+    return [time_of(config) for config in configs]
 
 
 def test_halving_finds_the_fastest_and_confirms_it():
@@ -84,9 +89,7 @@ def test_where_none_passes_there_is_none():
 
 def test_time_is_kept_to_and_told():
     seconds = iter(range(1000))
-    found = search(
-        SPACE, {}, lambda config: None, lambda c, r: list(map(time_of, c)), Budget(80, 10), lambda: next(seconds)
-    )
+    found = search(SPACE, {}, lambda config: None, times_of, Budget(80, 10), lambda: next(seconds))
     assert found.out_of_time and found.tried < len(SPACE) and found.config is not None
     assert "stopped by time" in str(found)
 
@@ -99,6 +102,11 @@ def test_a_winner_that_does_not_hold_is_passed_over():
 
     found = search(SPACE, {}, lambda config: None, timing, AMPLE)
     assert found.config == MatmulConfig(16, 16, 32, 7, 2, 3)
+
+
+def row(contender: str, problem: Matmul, config: dict, source: str = "search", **values):
+    values |= {"problem": problem_fields(problem), "config": config, "config_source": source}
+    return dataclasses.replace(made_rows.row(contender), **values)
 
 
 @pytest.fixture
@@ -151,7 +159,7 @@ def test_a_search_needs_a_gpu():
 
 
 def test_kept_searches_come_back(tmp_path, table):
-    found = search(SPACE, {SPACE[0]: "ptxas"}, lambda c: None, lambda c, r: list(map(time_of, c)), AMPLE)
+    found = search(SPACE, {SPACE[0]: "ptxas"}, lambda c: None, times_of, AMPLE)
     path = tmp_path / "search" / "one.json"
     tuning._to_cache(found, path)
     assert tuning._from_cache(made_up(), path) == found
@@ -186,18 +194,11 @@ def test_the_source_is_that_of_the_kernels_file_and_what_it_uses(monkeypatch):
 
 def test_tables_are_sorted_merged_and_read_by_the_launchers(table):
     new = {"block_m": 32, "block_n": 32, "block_k": 64, "split_k": 3, "num_warps": 4, "num_stages": 2}
-    rows = [
-        row(
-            "triton/made_up",
-            Matmul(m, 256, 7168, layout=Layout.NK),
-            config={**new, "split_k": m},
-            config_source="search",
-        )
-        for m in (64, 4, 16)
-    ]
+    problems = [Matmul(m, 256, 7168, layout=Layout.NK) for m in (64, 4, 16)]
+    rows = [row("triton/made_up", problem, {**new, "split_k": problem.m}) for problem in problems]
     ignored = [
-        row("triton/made_up", Matmul(5, 5, 5), config=new, config_source="tuned"),
-        row("triton/made_up", Matmul(6, 6, 6), config=new, config_source="search", status="wrong"),
+        row("triton/made_up", Matmul(5, 5, 5), new, source="tuned"),
+        row("triton/made_up", Matmul(6, 6, 6), new, status="wrong"),
     ]
     path = write_table("made-up", [*rows, *ignored])
     text = path.read_text()
@@ -205,8 +206,8 @@ def test_tables_are_sorted_merged_and_read_by_the_launchers(table):
     assert [entry["problem"]["m"] for entry in json.loads(text)["triton/made_up"]] == [4, 16, 64]
     assert tuned.pick(made_up(), PROBLEM, "made-up") == (MatmulConfig(32, 32, 64, 64, 4, 2), "tuned")
 
-    better = row("triton/made_up", PROBLEM, config={**new, "split_k": 9}, config_source="search")
-    write_table("made-up", [better, row("tilus/made_up", PROBLEM, config=new, config_source="search")])
+    better = row("triton/made_up", PROBLEM, {**new, "split_k": 9})
+    write_table("made-up", [better, row("tilus/made_up", PROBLEM, new)])
     assert tuned.pick(made_up(), PROBLEM, "made-up")[0].split_k == 9
     assert list(json.loads(path.read_text())) == ["tilus/made_up", "triton/made_up"]
 

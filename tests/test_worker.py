@@ -103,6 +103,7 @@ class ScriptedChild:
     def __init__(self, script: dict[tuple[str, str], Failure | Died]):
         self.script = script
         self.took_part: list[tuple[str, tuple[str, ...]]] = []
+        self.stopped = 0
 
     def call(self, function, problem, configs, mode, with_floor, rounds, device, seed):
         assert function is worker._time
@@ -117,6 +118,9 @@ class ScriptedChild:
         names = [*configs, AGAIN, *(["floor/launch", "floor/read"] if with_floor else [])]
         samples = {name: Samples(name, mode, [[10.0]] * rounds, clocks) for name in names}
         return samples, dict.fromkeys(configs, 0.5)
+
+    def stop(self):
+        self.stopped += 1
 
 
 def timed(script, names=(BASELINE, "a", "b", "c"), timings=("cold", "warm")):
@@ -152,7 +156,7 @@ def test_who_was_running_is_out_and_the_rest_are_timed_again(answer, status):
     child, results, timing, failed = timed({("warm", "b"): answer})
     assert failed == ["b"] and results["b"].status == status and "while timed warm" in results["b"].message
     assert child.took_part[1:] == [("warm", (BASELINE, "a", "b", "c")), ("warm", (BASELINE, "a", "c"))]
-    assert set(timing.samples["warm"]) >= {BASELINE, "a", "c"}
+    assert set(timing.samples["warm"]) >= {BASELINE, "a", "c"} and child.stopped == 1
 
 
 def test_who_cannot_be_timed_one_way_is_timed_the_others():

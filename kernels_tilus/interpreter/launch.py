@@ -66,6 +66,9 @@ def transpile(script: InstantiatedScript, *args: Any) -> Program:
     """The Program of a Script for these arguments, before any pass of the compiler. Needs no GPU."""
     if len(args) != len(script.params.param_names):
         raise TypeError(f"{len(args)} arguments; accepted: {', '.join(script.params.param_names)}")
+    for i in script.tuning_params:
+        if not isinstance(args[i], int):
+            raise TypeError(f"{script.params.param_names[i]} is {args[i]!r}; accepted: an int")
     jit_key, _ = extract_keys(args, script.const_params, script.tuning_params)
     return _transpile(script, jit_key)
 

@@ -131,6 +131,9 @@ class Block:
             pass
         except KernelError as error:
             raise error.at(f"in block {self.index}, {self.launch.describe(self.place)}") from error
+        finally:
+            self.values.clear()  # its tiles; blocks are kept for their indices
+            self.shared.clear()
 
     # Values
 

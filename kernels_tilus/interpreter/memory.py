@@ -209,18 +209,17 @@ class GlobalMemory:
         if pointer.buffer is None:
             raise OutOfBounds(f"{region.name_of(0)} is accessed, and no tensor was given for {pointer.name}")
         low, high = flat.aminmax()
-        outside = None
-        if low < pointer.low or high >= pointer.high:
+        if low < pointer.low or high >= pointer.high or pointer.valid is not None:
             outside = (flat < pointer.low) | (flat >= pointer.high)
-        elif pointer.valid is not None:
-            outside = ~pointer.valid[flat - pointer.low]
-        if outside is not None and outside.any():
-            position = int(outside.flatten().nonzero()[0])
-            element = int(flat.flatten()[position]) - pointer.low
-            raise OutOfBounds(
-                f"{region.name_of(position)} is outside of its tensor: "
-                f"element {element} of memory that holds {pointer.high - pointer.low}"
-            )
+            elements = pointer.high - pointer.low
+            if pointer.valid is not None:
+                outside |= ~pointer.valid[(flat - pointer.low).clamp(0, elements - 1)]
+            if outside.any():
+                position = int(outside.flatten().nonzero()[0])
+                raise OutOfBounds(
+                    f"{region.name_of(position)} is outside of its tensor: "
+                    f"element {int(flat.flatten()[position]) - pointer.low} of memory that holds {elements}"
+                )
         return pointer.buffer, flat
 
     def _after(self, block, event: Event, region: Region, log: Tensor, number: int, does: str, did: str) -> None:

@@ -1,5 +1,6 @@
 """Which block goes next."""
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ def run_blocks(blocks: list[Block], schedule: Schedule) -> None:
     resident: list[_Running] = []
     _admit(waiting_room, resident, schedule.resident or len(blocks))
     while resident:
-        running = next((r for r in _ordered(resident, schedule.order, generator) if r.can_go()), None)
+        running = _pick(resident, schedule.order, generator)
         if running is None:
             raise _deadlock(resident, list(waiting_room))
         try:
@@ -69,7 +70,13 @@ def run_blocks(blocks: list[Block], schedule: Schedule) -> None:
             _admit(waiting_room, resident, 1)
 
 
-def _ordered(items: list, order: Order, generator: random.Random) -> list | Iterator:
+def _pick(resident: list[_Running], order: Order, generator: random.Random) -> _Running | None:
+    if order == "random" and (lucky := generator.choice(resident)).can_go():
+        return lucky
+    return next((running for running in _ordered(resident, order, generator) if running.can_go()), None)
+
+
+def _ordered(items: list, order: Order, generator: random.Random) -> list:
     if order == "natural":
         return items
     if order == "reversed":
@@ -78,7 +85,7 @@ def _ordered(items: list, order: Order, generator: random.Random) -> list | Iter
 
 
 def _admit(waiting_room: Iterator[Block], resident: list[_Running], count: int) -> None:
-    resident += [_Running(block) for block, _ in zip(waiting_room, range(count), strict=False)]
+    resident += [_Running(block) for block in itertools.islice(waiting_room, count)]
 
 
 def _deadlock(resident: list[_Running], outside: list[Block]) -> Deadlock:
@@ -89,7 +96,5 @@ def _deadlock(resident: list[_Running], outside: list[Block]) -> Deadlock:
     if len(resident) > NAMED_IN_DEADLOCK:
         lines.append(f"  and {len(resident) - NAMED_IN_DEADLOCK} more")
     if outside:
-        lines.append(
-            f"  not resident, and so never to come: {len(outside)} blocks, the first of them {outside[0].index}"
-        )
+        lines.append(f"  blocks not resident, and so never to come: {len(outside)}, the first {outside[0].index}")
     return Deadlock("\n".join(lines))

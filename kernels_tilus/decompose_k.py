@@ -1,0 +1,251 @@
+"""Decompose-K: partial products in one launch, their sum in a second.
+
+    partials[s, m, n] = sum over k in band s of A[m, k] * B[k, n]       fp32, one block a tile and band
+    C[m, n] = epilogue(sum over s of partials[s, m, n])                 fp32, then one rounding
+
+Grid         partials: (tiles of M, tiles of N, split_k); reducer: (rows, strips of reduce_block columns)
+Who sums     a block its band, in steps of block_k; the reducer the bands, once, after all of them
+Deterministic yes: each element's sum has one fixed order
+Workspace    4 * split_k * M * N bytes, written by the first launch and read by the second
+Launches     2; the unfused variant 3
+
+Two reducers, as in the Triton twin: *vector*, one load of [split_k, reduce_block] and a sum over the split axis, and
+*tile*, shaped like the tiles of the product, adding the bands one by one. A block of a tilus Script holds whole tiles,
+so a strip of the vector reducer stays within a row of C, where Triton's may go over its end.
+
+Source: "Decompose-K: From torch.compile to Hand-Tuned Triton Kernels for Skinny Large-K Matmuls"
+(shreyansh26.github.io, 2026), for the two launches and the reducer around the split axis.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from tilus import float32, int32, void_p
+from tilus.utils import cdiv
+from torch import Tensor
+
+from common import tuned
+from common.checks import matmul_problem
+from common.epilogue import Epilogue
+from common.kernel import Kernel, Language, MatmulConfig
+from common.problem import Matmul
+from common.protocol import Protocol
+from kernels_tilus import band, launching
+from kernels_tilus.band import BandScript
+from kernels_tilus.epilogue import EpilogueScript
+
+SPLITS = (2, 4, 7, 8, 14, 16, 28, 32, 64)
+
+
+@dataclass(frozen=True)
+class DecomposeKConfig(MatmulConfig):
+    """reduce_block: elements of a row of C that a block of the vector reducer sums; reduce_warps: its warps. The tile
+    reducer takes the tile of the product."""
+
+    reduce_block: int = 32
+    reduce_warps: int = 1
+
+
+def configs(problem: Matmul) -> list[DecomposeKConfig]:
+    """Every tile with every split; strips of a warp, and of four warps."""
+    space = [
+        DecomposeKConfig(
+            config.block_m,
+            config.block_n,
+            config.block_k,
+            config.split_k,
+            config.num_warps,
+            config.num_stages,
+            reduce_block,
+            reduce_warps,
+        )
+        for config in band.space(problem, SPLITS)
+        for reduce_block, reduce_warps in ((32, 1), (128, 4))
+    ]
+    return space or [default_config(problem)]
+
+
+def default_config(problem: Matmul) -> DecomposeKConfig:
+    """A block or two on each of Hopper's 132 multiprocessors."""
+    chosen = band.default_config(problem, most_splits=32)
+    return DecomposeKConfig(**vars(chosen))
+
+
+def supports(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
+    """As every band kernel."""
+    if config is not None and config.reduce_block % (32 * config.reduce_warps):
+        return f"reduce_block {config.reduce_block} is not a multiple of the threads of {config.reduce_warps} warps"
+    return band.supports(problem, config)
+
+
+class DecomposeKPartials(BandScript):
+    """One block: a tile of C over one band of K, stored as it is."""
+
+    def __call__(
+        self,
+        a_ptr: void_p,
+        b_ptr: void_p,
+        partials_ptr: void_p,
+        m: int32,
+        n_units: int32,
+        k_units: int32,
+        stride_am_units: int32,
+        stride_b_units: int32,
+    ):
+        block_m, block_n = self.block_m, self.block_n
+        self.attrs.blocks = [cdiv(m, block_m), cdiv(n_units * self.vector_n, block_n), self.split_k]
+        self.attrs.warps = self.num_warps
+        n: int32 = n_units * self.vector_n
+        offset_m: int32 = self.blockIdx.x * block_m
+        offset_n: int32 = self.blockIdx.y * block_n
+        split: int32 = self.blockIdx.z
+
+        acc = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
+        # fmt: off
+        self.band_product(
+            acc, a_ptr, b_ptr, m, n_units, k_units, stride_am_units, stride_b_units, offset_m, offset_n, split
+        )
+        # fmt: on
+        partials = self.global_view(partials_ptr, dtype=float32, shape=[self.split_k, m, n])
+        self.store_global(partials, acc, offsets=[split, offset_m, offset_n], dims=[1, 2])
+
+
+class DecomposeKReduction(EpilogueScript):
+    """One block: a tile of C, [1, reduce_block] for the vector reducer, over all splits."""
+
+    def __init__(self, build, vector):
+        super().__init__(build.dtype, build.epilogue)
+        self.out_dtype = build.out_dtype
+        self.split_k = build.config.split_k
+        self.vector = vector
+        if vector:
+            self.block_m, self.block_n = 1, build.config.reduce_block
+            self.num_warps = build.config.reduce_warps
+        else:
+            self.block_m, self.block_n = build.config.block_m, build.config.block_n
+            self.num_warps = min(build.config.num_warps, 4)
+        self.vector_n = build.vectors.n
+        self.vector_c = build.vectors.c
+
+    def __call__(
+        self,
+        bias_ptr: void_p,
+        c_ptr: void_p,
+        partials_ptr: void_p,
+        m: int32,
+        n_units: int32,
+        stride_cm_units: int32,
+        stride_cn: int32,
+    ):
+        block_m, block_n = self.block_m, self.block_n
+        self.attrs.blocks = [cdiv(m, block_m), cdiv(n_units * self.vector_n, block_n)]
+        self.attrs.warps = self.num_warps
+        n: int32 = n_units * self.vector_n
+        offset_m: int32 = self.blockIdx.x * block_m
+        offset_n: int32 = self.blockIdx.y * block_n
+
+        partials = self.global_view(partials_ptr, dtype=float32, shape=[self.split_k, m, n])
+        acc = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
+        if self.vector:
+            bands = self.load_global(
+                partials, offsets=[0, offset_m, offset_n], shape=[self.split_k, block_n], dims=[0, 2]
+            )
+            self.assign(acc, self.sum(bands, dim=0, keepdim=True))
+        else:
+            for split in range(self.split_k):
+                addend = self.load_global(
+                    partials, offsets=[split, offset_m, offset_n], shape=[block_m, block_n], dims=[1, 2]
+                )
+                self.add(acc, addend, out=acc)
+
+        self.apply_epilogue(acc, bias_ptr, n, offset_n)
+        strides = [stride_cm_units * self.vector_c, 1] if self.vector_c > 0 else [stride_cm_units, stride_cn]
+        gc = self.global_view(c_ptr, dtype=self.out_dtype, shape=[m, n], strides=strides)
+        self.store_global(gc, self.cast(acc, dtype=self.out_dtype), offsets=[offset_m, offset_n])
+
+
+def _scripts(problem: Matmul, config: DecomposeKConfig, vectors: band.Vectors, reducer: str):
+    build = band.settings(problem, config, vectors)
+    # The product does not depend on the epilogue: one build serves all.
+    product = replace(build, epilogue=Epilogue.NONE.value)
+    return DecomposeKPartials(product), DecomposeKReduction(build, reducer == "vector")
+
+
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    *,
+    epilogue: Epilogue = Epilogue.NONE,
+    bias: Tensor | None = None,
+    out: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    config: DecomposeKConfig | None = None,
+    variant: str = "vector",
+) -> Tensor:
+    """C [M, N] = epilogue(a [M, K] @ b [K, N]), see common.checks.matmul_problem for what is accepted and raised.
+
+    variant: 'vector' or 'tile' names the reducer; 'vector_unfused' applies the epilogue in torch, afterwards.
+    CPU tensors run in the interpreter. config: None takes the tuned one of this device. Raises ValueError for one that
+    the problem cannot run on, for a problem outside of `supports`, and for rows that are not aligned to 4 bytes.
+    """
+    problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
+    if reason := supports(problem, config):
+        raise ValueError(f"config is {config}; {reason}" if config else reason)
+    if config is None:
+        config, _ = tuned.pick(_BY_VARIANT[variant], problem, tuned.slug_of(a.device))
+    stored_b = band.stored(problem, b)
+    vectors = band.vectors(problem, a, stored_b, out)
+    if out is None:
+        out = torch.empty(problem.m, problem.n, dtype=problem.out_dtype, device=a.device)
+    partials = torch.empty(config.split_k, problem.m, problem.n, dtype=torch.float32, device=a.device)
+    unfused = variant == "vector_unfused"
+    fused_problem = replace(problem, epilogue=Epilogue.NONE) if unfused else problem
+    product, reduction = _scripts(fused_problem, config, vectors, variant.removesuffix("_unfused"))
+    a, stored_b, bias, out, m, n_units, k_units, stride_am, stride_b, *out_strides = band.operands(
+        problem, vectors, a, stored_b, bias, out
+    )
+    launching.launch(product, a, stored_b, partials, m, n_units, k_units, stride_am, stride_b)
+    launching.launch(reduction, None if unfused else bias, out, partials, m, n_units, *out_strides)
+    return out.copy_(epilogue.apply(out, bias)) if unfused else out
+
+
+def build(problem: Matmul, config: DecomposeKConfig, *, variant: str) -> None:
+    """Compiles for the current target into tilus' cache, for tensors as the launcher and the problem allocate them."""
+    if variant == "vector_unfused":
+        problem, variant = replace(problem, epilogue=Epilogue.NONE), "vector"
+    for script in _scripts(problem, config, band.vectors(problem), variant):
+        launching.build(script)
+
+
+def workspace_bytes(problem: Matmul, config: DecomposeKConfig) -> int:
+    return 4 * config.split_k * problem.m * problem.n
+
+
+def _supports_unfused(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
+    if problem.epilogue is Epilogue.NONE:
+        return "no epilogue to leave unfused"
+    return supports(problem, config)
+
+
+KERNELS = tuple(
+    Kernel(
+        name="decompose_k",
+        variant=variant,
+        language=Language.TILUS,
+        protocol=Protocol.SEPARATE,
+        launch=partial(matmul, variant=variant),
+        config_type=DecomposeKConfig,
+        configs=configs,
+        default_config=default_config,
+        build=partial(build, variant=variant),
+        supports=_supports_unfused if variant == "vector_unfused" else supports,
+        deterministic=True,
+        # The unfused epilogue rounds the product, then its own result.
+        roundings=lambda config, rounds=2 if variant == "vector_unfused" else 1: rounds,
+        workspace_bytes=workspace_bytes,
+        launches=3 if variant == "vector_unfused" else 2,
+    )
+    for variant in ("vector", "tile", "vector_unfused")
+)
+_BY_VARIANT = {kernel.variant: kernel for kernel in KERNELS}

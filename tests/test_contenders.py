@@ -1,0 +1,234 @@
+"""Who there is, who is chosen, who sits out; the baseline and candidates as contenders."""
+
+import importlib
+import shutil
+
+import pytest
+import torch
+
+from bench import candidate, contenders
+from bench.journal import BASELINE
+from bench.references import torch_mm
+from common.accuracy import Judge
+from common.epilogue import Epilogue
+from common.kernel import Language
+from common.problem import Layout, Matmul
+
+VECTOR = "triton/decompose_k.vector"
+
+
+@pytest.fixture
+def fresh():
+    """The list of packages is made anew, before and after."""
+    contenders._imported.cache_clear()
+    yield
+    contenders._imported.cache_clear()
+
+
+@pytest.fixture
+def no_tilus(fresh, monkeypatch):
+    real = importlib.import_module
+
+    def broken(name, *rest):
+        if name == "kernels_tilus":
+            raise AttributeError("module 'tvm_ffi' has no attribute 'x'")
+        return real(name, *rest)
+
+    monkeypatch.setattr(contenders.importlib, "import_module", broken)
+
+
+def names(kernels) -> list[str]:
+    return [kernel.full_name for kernel in kernels]
+
+
+def test_references_and_both_languages_are_listed_once_each():
+    known = contenders.all_contenders()
+    assert {kernel.language for kernel in known} == {Language.TORCH, Language.TRITON, Language.TILUS}
+    assert names(known)[0] == BASELINE
+    assert len(set(names(known))) == len(known)
+    assert all(contenders.find(kernel.full_name) is kernel for kernel in known)
+
+
+def test_an_unknown_name_is_told_the_known_ones():
+    with pytest.raises(KeyError, match=BASELINE):
+        contenders.find("triton/no_such_kernel")
+
+
+def test_a_package_that_cannot_be_imported_costs_only_its_own(no_tilus):
+    assert {kernel.language for kernel in contenders.all_contenders()} == {Language.TORCH, Language.TRITON}
+    reason = contenders.not_importable()[Language.TILUS]
+    assert "kernels_tilus cannot be imported: AttributeError: module 'tvm_ffi'" in reason
+    with pytest.raises(KeyError, match="cannot be imported"):
+        contenders.find("tilus/semaphore.fp32")
+    with pytest.raises(ValueError, match="cannot be imported"):
+        contenders.choose(contenders.all_contenders(), only=["tilus"])
+
+
+@pytest.mark.parametrize(
+    "pattern", [VECTOR, "decompose_k.vector", "triton/*.vector", "*/*k.vector", "decompose_k.vecto[r]"]
+)
+def test_a_contender_is_named_in_many_ways(pattern):
+    assert names(contenders.choose(contenders.all_contenders(), only=[pattern])) == [BASELINE, VECTOR]
+
+
+def test_files_and_languages_name_all_of_theirs():
+    known = contenders.all_contenders()
+    assert {k.name for k in contenders.choose(known, only=["decompose_k"])} == {"mm", "decompose_k"}
+    assert {k.language.value for k in contenders.choose(known, only=["triton", "tilus"])} == {
+        "torch",
+        "triton",
+        "tilus",
+    }
+    assert {k.language.value for k in contenders.choose(known, skip=["triton"])} == {"torch", "tilus"}
+    assert names(contenders.choose(known, only=["decompose_k"], skip=["*.tile", "*unfused"])) == [BASELINE, VECTOR]
+
+
+def test_the_baseline_stays_whatever_is_skipped():
+    assert names(contenders.choose(contenders.all_contenders(), skip=["*"])) == [BASELINE]
+
+
+@pytest.mark.parametrize("flag", ["only", "skip"])
+def test_a_name_of_nothing_is_an_error(flag):
+    with pytest.raises(ValueError, match=r"'tritn'; there are torch/mm, "):
+        contenders.choose(contenders.all_contenders(), **{flag: ["tritn"]})
+
+
+def test_without_a_gpu_everyone_sits_out(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert {contenders.environment_reason(language) for language in Language} == {"there is no CUDA device"}
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"), [(("nvcc",), "nvcc not found"), (("nvcc", "g++"), "nvcc and g++ not found")]
+)
+def test_without_its_compilers_only_tilus_sits_out(monkeypatch, missing, told):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    real = shutil.which
+    monkeypatch.setattr(contenders.shutil, "which", lambda tool: None if tool in missing else real(tool) or f"/{tool}")
+    monkeypatch.setattr(contenders.Path, "exists", lambda path: False)
+    assert told in contenders.environment_reason(Language.TILUS)
+    assert contenders.environment_reason(Language.TORCH) is None
+    assert contenders.environment_reason(Language.TRITON) is None
+
+
+def test_triton_needs_a_c_compiler(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(contenders.shutil, "which", lambda tool: None)
+    monkeypatch.delenv("CC", raising=False)
+    assert "neither gcc nor clang" in contenders.environment_reason(Language.TRITON)
+    monkeypatch.setenv("CC", "/opt/cc")
+    assert contenders.environment_reason(Language.TRITON) is None
+
+
+@pytest.mark.parametrize(("found", "sits_out"), [("0.1.12", False), ("0.1.13", True), ("0.1.13.post1", True)])
+def test_tilus_sits_out_where_its_code_cannot_compile(monkeypatch, found, sits_out):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(contenders.shutil, "which", lambda tool: f"/{tool}")
+    monkeypatch.setattr(contenders, "version", lambda package: found)
+    assert bool(contenders.environment_reason(Language.TILUS)) is sits_out
+
+
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("epilogue", Epilogue)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_the_baseline_is_right(dtype, epilogue, layout, device):
+    problem = Matmul(5, 33, 71, dtype, layout=layout, epilogue=epilogue)
+    inputs = problem.inputs(device)
+    out = torch.full((5, 33), float("nan"), dtype=dtype, device=device)
+    result = torch_mm.matmul(inputs.a, inputs.b, epilogue=epilogue, bias=inputs.bias, out=out)
+    assert result.data_ptr() == out.data_ptr()
+    judge = Judge(problem, inputs)
+    assert judge.judge(out).ok
+    assert not judge.judge(torch.zeros_like(out)).ok
+    fresh = torch_mm.matmul(inputs.a, inputs.b, epilogue=epilogue, bias=inputs.bias)
+    assert torch.equal(fresh, out)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("epilogue", Epilogue)
+def test_the_baseline_writes_a_wider_output(epilogue, device):
+    problem = Matmul(5, 33, 71, torch.bfloat16, torch.float32, epilogue=epilogue)
+    inputs = problem.inputs(device)
+    out = torch_mm.matmul(inputs.a, inputs.b, epilogue=epilogue, bias=inputs.bias, out_dtype=torch.float32)
+    assert out.dtype is torch.float32
+    assert Judge(problem, inputs).judge(out).ok
+
+
+PLAIN = "def f(a, b):\n    return a @ b\n"
+INTO_OUT = "def f(a, b, out):\n    import torch\n    return torch.mm(a, b, out=out)\n"
+WITH_EPILOGUE = (
+    "import torch\n"
+    "def f(a, b, *, out, epilogue, bias):\n"
+    "    torch.mm(a, b, out=out)\n"
+    "    if bias is not None:\n"
+    "        out += bias\n"
+    "    if 'relu' in epilogue:\n"
+    "        out.relu_()\n"
+    "    return out\n"
+)
+COPY = "timed with the copy of its result into the output"
+
+
+def made(tmp_path, source: str):
+    file = tmp_path / "brought.py"
+    file.write_text(source)
+    candidate._module.cache_clear()
+    candidate.candidate.cache_clear()
+    return contenders.find(f"candidate/{file}:f")
+
+
+@pytest.mark.parametrize(
+    ("source", "epilogue", "note"),
+    [
+        (PLAIN, Epilogue.NONE, COPY),
+        (PLAIN, Epilogue.BIAS_RELU, f"{COPY} and the epilogue in torch"),
+        (INTO_OUT, Epilogue.NONE, ""),
+        (WITH_EPILOGUE, Epilogue.BIAS_RELU, ""),
+    ],
+)
+def test_a_candidate_is_right_and_says_what_is_timed_with_it(tmp_path, source, epilogue, note, device):
+    kernel = made(tmp_path, source)
+    assert kernel.full_name == f"candidate/{tmp_path}/brought.py:f"
+    problem = Matmul(5, 33, 71, epilogue=epilogue)
+    inputs = problem.inputs(device)
+    out = torch.full((5, 33), float("nan"), dtype=torch.bfloat16, device=device)
+    result = kernel.launch(inputs.a, inputs.b, epilogue=epilogue, bias=inputs.bias, out=out, config=None)
+    assert result.data_ptr() == out.data_ptr()
+    assert Judge(problem, inputs).judge(out, 3).ok  # the epilogue in torch rounds twice more
+    assert kernel.note() == note
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "told"),
+    [
+        ("def f(a, b): return None", TypeError, "f returned NoneType"),
+        ("def f(a, b): return a", ValueError, "f returned \\(5, 71\\)"),
+        ("def g(a, b): return a", AttributeError, "has no function f"),
+        ("f = 3", AttributeError, "has no function f"),
+        ("import no_such_module", ModuleNotFoundError, "no_such_module"),
+        ("def f(a, b:", SyntaxError, "never closed"),
+    ],
+)
+def test_a_candidate_fails_when_called_and_not_before(tmp_path, source, error, told, device):
+    kernel = made(tmp_path, source)
+    inputs = Matmul(5, 33, 71).inputs(device)
+    with pytest.raises(error, match=told):
+        kernel.launch(inputs.a, inputs.b)
+
+
+def test_a_candidate_imports_what_lies_beside_it(tmp_path, device):
+    (tmp_path / "its_helper.py").write_text("def product(a, b): return a @ b")
+    kernel = made(tmp_path, "from its_helper import product as f")
+    inputs = Matmul(5, 33, 71).inputs(device)
+    assert kernel.launch(inputs.a, inputs.b).shape == (5, 33)
+
+
+@pytest.mark.parametrize("place", ["brought.py", "brought:f", "brought.py:", "brought.py:a b"])
+def test_a_candidate_is_a_file_and_a_function(place):
+    with pytest.raises(ValueError, match=r"accepted: FILE\.py:FUNCTION"):
+        candidate.candidate(place)
+
+
+def test_a_candidates_file_is_there():
+    with pytest.raises(FileNotFoundError, match=r"there is no file no_such_file\.py"):
+        candidate.candidate("no_such_file.py:f")

@@ -1,0 +1,259 @@
+"""The split-K protocols under many orders of their blocks, and with a mistake put into each."""
+
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tilus.hidet.ir.expr import Constant
+from tilus.hidet.ir.primitives.cuda.vars import blockIdx
+from tilus.ir.functors import IRRewriter
+from tilus.ir.instructions import (
+    CopyAsyncWaitGroupInst,
+    LockSemaphoreInst,
+    ReleaseSemaphoreInst,
+    SyncThreadsInst,
+)
+from tilus.ir.stmt import DeclareStmt, InstStmt, SeqStmt
+
+import kernels_tilus
+from common.accuracy import Judge
+from common.epilogue import Epilogue
+from common.kernel import MatmulConfig
+from common.problem import Layout, Matmul
+from kernels_tilus import interpreter, launching
+from kernels_tilus.interpreter import Deadlock, MissingSync, NotClean, PendingCopy, Race, Schedule
+
+KERNELS = {kernel.variant: kernel for kernel in kernels_tilus.KERNELS if kernel.name == "semaphore"}
+each_variant = pytest.mark.parametrize("variant", KERNELS)
+
+PROBLEM = Matmul(20, 40, 512, layout=Layout.NK, epilogue=Epilogue.BIAS_RELU)
+CONFIG = MatmulConfig(16, 16, 64, split_k=4, num_warps=2, num_stages=3)
+TILES = 2 * 3
+
+
+def run(variant, problem, config, schedule=None, seed=0):
+    inputs = problem.inputs("cpu", seed)
+    with interpreter.using(schedule):
+        return KERNELS[variant].launch(
+            inputs.a,
+            inputs.b,
+            bias=inputs.bias,
+            epilogue=problem.epilogue,
+            out_dtype=problem.out_dtype,
+            config=config,
+        )
+
+
+def run_mutant(mutation, variant="in_place", problem=PROBLEM, config=CONFIG, schedule=None):
+    """The launcher's own launch, of a Program in which `mutation` has changed something."""
+
+    def launch(script, *args):
+        program = interpreter.transpile(script, *args)
+        mutant = mutation(program)
+        assert str(mutant) != str(program)
+        interpreter.run_program(mutant, *args, schedule=schedule)
+
+    with mock.patch.object(launching, "launch", launch):
+        return run(variant, problem, config)
+
+
+# The kernel as it is
+
+
+@st.composite
+def matmuls(draw):
+    layout = draw(st.sampled_from(Layout))
+    problem = Matmul(
+        m=draw(st.integers(1, 40)),
+        n=draw(st.integers(1, 24)) * (2 if layout is Layout.KN else 1),
+        k=2 * draw(st.integers(1, 200)),
+        dtype=draw(st.sampled_from([torch.bfloat16, torch.float16])),
+        out_dtype=draw(st.sampled_from([None, torch.float32])),
+        layout=layout,
+        epilogue=draw(st.sampled_from(Epilogue)),
+    )
+    block_m, block_n, num_warps = draw(st.sampled_from([(16, 8, 1), (16, 16, 2), (32, 16, 2)]))
+    block_k = draw(st.sampled_from([16, 32, 64]))
+    config = MatmulConfig(block_m, block_n, block_k, draw(st.integers(1, 7)), num_warps, draw(st.integers(2, 4)))
+    return problem, config
+
+
+orders = st.sampled_from(["natural", "reversed", "random"])
+schedules = st.builds(Schedule, order=orders, resident=st.none() | st.integers(1, 12), seed=st.integers(0, 999))
+
+
+@each_variant
+@settings(max_examples=50, deadline=None)
+@given(matmul=matmuls(), schedule=schedules)
+def test_every_schedule_gives_the_same_right_answer(variant, matmul, schedule):
+    problem, config = matmul
+    natural = run(variant, problem, config)
+    assert Judge(problem, problem.inputs("cpu")).judge(natural, KERNELS[variant].roundings(config)).ok
+    assert torch.equal(run(variant, problem, config, schedule), natural)
+
+
+@settings(max_examples=20, deadline=None)
+@given(left=st.integers(-(2**31), 2**31 - 1), schedule=schedules)
+def test_what_a_semaphore_held_is_nobodys_turn(left, schedule):
+    def launch(script, *args):
+        semaphores = args[script.params.param_names.index("semaphores_ptr")]
+        semaphores.fill_(left)
+        interpreter.run(script, *args, schedule=schedule)
+        assert (semaphores == 0).all()
+
+    natural = run("fp32", PROBLEM, CONFIG)
+    with mock.patch.object(launching, "launch", launch):
+        assert torch.equal(run("fp32", PROBLEM, CONFIG), natural)
+
+
+# How many blocks must be resident
+
+
+@each_variant
+@pytest.mark.parametrize("order", ["natural", "reversed", "random"])
+def test_one_resident_block_is_enough_where_lower_splits_start_first(variant, order):
+    run(variant, PROBLEM, CONFIG, Schedule(order, resident=1))
+
+
+NEEDED = TILES * (CONFIG.split_k - 1) + 1
+
+
+@each_variant
+@pytest.mark.parametrize("order", ["natural", "reversed", "random"])
+def test_residency_needed_where_higher_splits_start_first(variant, order):
+    """With one less, every resident block waits for a split that is not there."""
+    expected = run(variant, PROBLEM, CONFIG)
+    assert torch.equal(run(variant, PROBLEM, CONFIG, Schedule(order, NEEDED, launch="reversed")), expected)
+    with pytest.raises(Deadlock, match=rf"all {NEEDED - 1} resident blocks wait") as caught:
+        run(variant, PROBLEM, CONFIG, Schedule(order, NEEDED - 1, launch="reversed"))
+    lines = str(caught.value).split("\n")
+    assert "block (1, 2, 3) waits for semaphores" in lines[1]
+    assert "lock_semaphore(semaphore, value=ticket + split)" in lines[1]
+    assert lines[-1] == "  blocks not resident, and so never to come: 6, the first (1, 2, 0)"
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 999), order=orders)
+def test_that_residency_is_enough_for_any_launch_order(seed, order):
+    run("in_place", PROBLEM, CONFIG, Schedule(order, NEEDED, launch="random", seed=seed))
+
+
+# The kernel with a mistake
+
+
+def holds(stmt, instruction) -> bool:
+    return isinstance(stmt, InstStmt) and isinstance(stmt.inst, instruction)
+
+
+class WithoutSyncBeforeRelease(IRRewriter):
+    def visit_SeqStmt(self, stmt):
+        stmt = super().visit_SeqStmt(stmt)
+        following = (*stmt.seq[1:], None)
+        return SeqStmt(
+            tuple(
+                part
+                for part, after in zip(stmt.seq, following, strict=True)
+                if not (holds(part, SyncThreadsInst) and holds(after, ReleaseSemaphoreInst))
+            )
+        )
+
+
+class WithoutSyncAfterWait(IRRewriter):
+    def visit_SeqStmt(self, stmt):
+        stmt = super().visit_SeqStmt(stmt)
+        before = (None, *stmt.seq[:-1])
+        return SeqStmt(
+            tuple(
+                part
+                for part, previous in zip(stmt.seq, before, strict=True)
+                if not (holds(part, SyncThreadsInst) and holds(previous, CopyAsyncWaitGroupInst))
+            )
+        )
+
+
+class WrongRelease(IRRewriter):
+    def visit_ReleaseSemaphoreInst(self, inst):
+        return ReleaseSemaphoreInst.create(inst.semaphore, inst.value + 1)
+
+
+class WrongLock(IRRewriter):
+    def visit_LockSemaphoreInst(self, inst):
+        return LockSemaphoreInst.create(inst.semaphore, inst.value + 1)
+
+
+class WithoutLock(IRRewriter):
+    def visit_LockSemaphoreInst(self, inst):
+        return None
+
+
+class WithoutReset(IRRewriter):
+    def visit_ReleaseSemaphoreInst(self, inst):
+        return None if isinstance(inst.value, Constant) else inst
+
+
+class WithoutWaits(IRRewriter):
+    def visit_CopyAsyncWaitGroupInst(self, inst):
+        return None
+
+
+class WithoutLastWait(IRRewriter):
+    def visit_CopyAsyncWaitGroupInst(self, inst):
+        return None if inst.n.value == 0 else inst
+
+
+class ReversedSplits(IRRewriter):
+    """split = split_k - 1 - blockIdx.z: blocks that start first wait for those that start last."""
+
+    def visit_DeclareStmt(self, stmt):
+        if stmt.init is blockIdx.z:
+            return DeclareStmt(stmt.var, CONFIG.split_k - 1 - blockIdx.z)
+        return super().visit_DeclareStmt(stmt)
+
+
+@pytest.mark.parametrize("order", ["natural", "reversed", "random"])
+@pytest.mark.parametrize(
+    "mutation, variant, error, words",
+    [
+        (WithoutSyncBeforeRelease, "in_place", Race, r"reads c_ptr\[\d+, \d+\], which block \(\d, \d, 0\) wrote"),
+        (WithoutSyncBeforeRelease, "fp32", Race, r"reads running_ptr\[\d+, \d+\], which block"),
+        (WithoutLock, "in_place", Race, r"c_ptr\[\d+, \d+\], which block"),
+        (WithoutLock, "fp32", Race, "running_ptr"),
+        (WrongRelease, "in_place", Deadlock, r"semaphores\[0\] == \d+, which is \d+"),
+        (WrongRelease, "fp32", Deadlock, r"semaphores_ptr\[0\] == \d+, which is \d+"),
+        (WrongLock, "in_place", Deadlock, "LockSemaphore"),
+        (WithoutReset, "in_place", NotClean, "semaphores requires_clean, and the launch leaves"),
+        (WithoutWaits, "in_place", PendingCopy, r"sa\[0, 0, 0\] is read while a copy_async"),
+        (WithoutSyncAfterWait, "in_place", MissingSync, r"sa\[0, 0, 0\] is read, and no sync"),
+    ],
+)
+def test_mutants_are_caught(mutation, variant, error, words, order):
+    with pytest.raises(error, match=words):
+        run_mutant(mutation(), variant, schedule=Schedule(order))
+
+
+def test_a_race_names_both_places():
+    with pytest.raises(Race) as caught:
+        run_mutant(WithoutSyncBeforeRelease(), schedule=Schedule())
+    first, second = str(caught.value).split("\n")
+    assert "self.store_global(" in first
+    assert "in block (0, 0, 1), semaphore.py:" in second
+    assert "self.load_global(running" in second
+
+
+def test_copies_that_are_not_waited_for_are_caught_where_the_band_is_short():
+    """The pipeline starts copies for steps that a short band does not have."""
+    short = Matmul(4, 16, 64)
+    config = MatmulConfig(16, 16, 64, split_k=2, num_warps=2, num_stages=4)
+    run("in_place", short, config)
+    with pytest.raises(PendingCopy, match="sa is freed while a copy_async into it may be under way"):
+        run_mutant(WithoutLastWait(), problem=short, config=config)
+
+
+def test_reversed_splits_deadlock_or_not_by_residency():
+    expected = run("in_place", PROBLEM, CONFIG)
+    for resident in (NEEDED, None):
+        assert torch.equal(run_mutant(ReversedSplits(), schedule=Schedule(resident=resident)), expected)
+    with pytest.raises(Deadlock, match="never to come: 6, the first"):
+        run_mutant(ReversedSplits(), schedule=Schedule(resident=NEEDED - 1))
