@@ -479,12 +479,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.fail_over is not None and not args.against:
         made.error("--fail-over needs --against OLD")
     out = console()
-    if args.update_docs:
-        for path in update_docs():
-            out.print(f"renewed {path.relative_to(ROOT)}", markup=False)
-    elif not args.file:
+    if not (args.update_docs or args.file):
         made.error("no FILE; see --help")
     try:
+        for path in update_docs() if args.update_docs else []:
+            out.print(f"renewed {path.relative_to(ROOT)}", markup=False)
         rows = [row for file in args.file for row in read_rows(file)]
         old = read_rows(args.against) if args.against else []
     except (OSError, ValueError) as error:

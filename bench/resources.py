@@ -3,8 +3,9 @@
     python bench/resources.py
     python bench/resources.py --target sm_90a --only semaphore --shape 16x256x7168 --layout kn --markdown
 
-Needs no GPU. Without --shape: every config of the tuned tables; and for two router shapes the config that a launcher
-takes and a few more of the search space. Triton's kernels are compiled by the ptxas that comes with it; tilus' by nvcc.
+Needs no GPU. Without --shape: every config of the tuned tables; and for two router shapes the configs that launchers
+take and a few more of the search space. Triton's kernels are compiled by the ptxas that comes with it, tilus' by nvcc.
+Exits 1 where a config that launchers take does not compile, or not fit, for the last target.
 """
 
 import argparse
@@ -40,7 +41,7 @@ from common.problem import DTYPES, Layout, Matmul
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triton-vs-tilus" / "resources"
 DEADLINE_S = 600  # of one config, all of its GPU kernels
 TOKENS = (16, 256)  # of the router, without --shape: few rows and many
-OTHERS = 3  # configs of the search space, beside those that launchers take
+OTHERS = 2  # configs of the search space, beside those that launchers take
 
 SHARED_LIMIT = {"sm_80": 163 * 1024, "sm_90a": 227 * 1024}  # bytes a block; its keys are the targets
 REGISTERS_OF_THREAD = 255
@@ -97,11 +98,18 @@ class Task:
 
 @dataclass(frozen=True)
 class Built:
-    """What came of a task: its GPU kernels, in the order of their launches, or why there are none."""
+    """What came of a task: its GPU kernels, in the order of their launches, or what the compiler said, or what is
+    missing here to compile it."""
 
     task: Task
     gpu_kernels: tuple[GpuKernel, ...] = ()
     error: str = ""
+    skipped: str = ""
+
+    @property
+    def broken(self) -> bool:
+        """Whether a GPU of the target could not launch it."""
+        return bool(self.error) or any(gpu_kernel.over(self.task.target) for gpu_kernel in self.gpu_kernels)
 
 
 def runnable(kernel: Kernel, problem: Matmul) -> Matmul | None:
@@ -144,31 +152,39 @@ def tasks(
     problems = list(problems)
     for kernel in kernels:
         for problem in filter(None, (runnable(kernel, problem) for problem in problems)):
-            rest = dict.fromkeys(spread(kernel, problem, others), "space")
-            for config, origin in (rest | shipped(kernel, problem)).items():
-                yield from (Task(kernel, problem, config, origin, target) for target in targets)
+            origins = shipped(kernel, problem)
+            for config in dict.fromkeys([*origins, *spread(kernel, problem, others)]):
+                for target in targets:
+                    yield Task(kernel, problem, config, origins.get(config, "space"), target)
 
 
 def compile_all(todo: Sequence[Task], cache: Path = CACHE, workers: int | None = None) -> list[Built]:
     """Each task's outcome, in their order. workers: processes (None: one per CPU of this machine)."""
-    known = {task: _cached(_key(task), cache) for task in todo if not _lacks(task)}
-    missing = [task for task, gpu_kernels in known.items() if gpu_kernels is None]
+    places = {task: cache / f"{_key(task)}.json" for task in todo if not _lacks(task)}
+    missing = [task for task, place in places.items() if not place.exists()]
     arguments = [
-        (task.kernel.full_name, task.problem, asdict(task.config), task.target, str(_place(_key(task), cache)))
-        for task in missing
+        (task.kernel.full_name, task.problem, asdict(task.config), task.target, str(places[task])) for task in missing
     ]
     outcomes = in_parallel(compile_one, arguments, workers or len(os.sched_getaffinity(0)), DEADLINE_S)
-    failed = {}
-    for task, outcome in zip(missing, outcomes, strict=True):
-        failed[task] = outcome.message if isinstance(outcome, Died) else outcome
-        known[task] = _cached(_key(task), cache)
-    return [Built(task, tuple(known.get(task) or ()), _lacks(task) or failed.get(task, "")) for task in todo]
+    errors = {
+        task: outcome.message if isinstance(outcome, Died) else outcome
+        for task, outcome in zip(missing, outcomes, strict=True)
+    }
+
+    def built(task: Task) -> Built:
+        if task not in places:
+            return Built(task, skipped=_lacks(task))
+        if error := errors.get(task):
+            return Built(task, error=error)
+        return Built(task, tuple(GpuKernel(**fields) for fields in json.loads(places[task].read_text())))
+
+    return [built(task) for task in todo]
 
 
 def _lacks(task: Task) -> str:
     """What is missing here to compile it, empty where nothing is."""
     if task.kernel.language is Language.TILUS and contenders.nvcc() is None:
-        return "skipped: tilus compiles with nvcc, which is not on PATH"
+        return "skipped: tilus compiles with nvcc, which is not found"
     return ""
 
 
@@ -188,15 +204,6 @@ def _compilers(language: Language) -> tuple[str, ...]:
         return (f"triton {version('triton')}",)
     said = subprocess.run([contenders.nvcc(), "--version"], capture_output=True, text=True, check=True).stdout
     return f"tilus {version('tilus')}", f"apache-tvm-ffi {version('apache-tvm-ffi')}", said
-
-
-def _place(key: str, cache: Path) -> Path:
-    return cache / f"{key}.json"
-
-
-def _cached(key: str, cache: Path) -> list[GpuKernel] | None:
-    place = _place(key, cache)
-    return [GpuKernel(**fields) for fields in json.loads(place.read_text())] if place.exists() else None
 
 
 def compile_one(
@@ -221,11 +228,10 @@ def compile_one(
             gpu_kernels = compile_kernel(kernel, problem, kernel.config_from(fields), target, Path(folder))
     except Exception as error:  # whatever a compiler raises on the way is the outcome
         return f"{type(error).__name__}: {_telling_line(error)}"
-    path = Path(place)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    whole = path.with_suffix(f".{os.getpid()}")
-    whole.write_text(json.dumps([asdict(gpu_kernel) for gpu_kernel in gpu_kernels]))
-    whole.replace(path)
+    Path(place).parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(f"{place}.{os.getpid()}")
+    unfinished.write_text(json.dumps([asdict(gpu_kernel) for gpu_kernel in gpu_kernels]))
+    unfinished.replace(place)
     return ""
 
 
@@ -382,8 +388,9 @@ def classify(opcode: str, operands: str) -> tuple[str, str] | None:
     if parts[0] in ("ld", "st") and space in ("global", "generic"):
         if order:
             return "atomics and order", ".".join(filter(None, (parts[0], order, scope)))
+        group = "global loads" if parts[0] == "ld" else "global stores"
         size = f"{_access_bytes(parts)} B"
-        return ("global loads" if parts[0] == "ld" else "global stores"), size if space == "global" else f"{size} generic"
+        return group, size if space == "global" else f"{size} generic"
     if parts[0] in ("atom", "red", "multimem"):
         operation = next(part for part in parts[1:] if part not in (*SPACES, *ORDERS, *SCOPES))
         where = None if space in ("global", "generic") else space
@@ -391,7 +398,9 @@ def classify(opcode: str, operands: str) -> tuple[str, str] | None:
     if parts[0] in ("fence", "membar", "griddepcontrol"):
         return "atomics and order", opcode
     if parts[0] in ("bar", "barrier", "mbarrier"):
-        return "barriers", ".".join(parts[:2]).replace("barrier.sync", "bar.sync") if parts[1] != "cta" else f"bar.{parts[2]}"
+        # bar.sync is barrier.cta.sync, and barrier.sync as well.
+        name = opcode.replace("barrier.cta", "bar").replace("barrier.sync", "bar.sync")
+        return "barriers", ".".join(name.split(".")[:2])
     return None
 
 
@@ -415,7 +424,9 @@ def _access_bytes(parts: list[str]) -> int:
     return vector * int(bits) * (2 if pair else 1) // 8
 
 
-HEADER = ["kernel", "config", "from", "GPU kernel", "threads", "registers", "shared", "spills", "stack", *GROUPS, "note"]
+FIGURES = ["threads", "registers", "shared", "spills", "stack"]
+HEADER = ["kernel", "config", "from", "GPU kernel", *FIGURES, *GROUPS, "note"]
+FOOT = "Shared memory in bytes a block; spills, stack in bytes a thread; instructions as they stand in PTX, loops once."
 
 
 def table(built: Sequence[Built]) -> Table:
@@ -425,13 +436,13 @@ def table(built: Sequence[Built]) -> Table:
     for of_config in built:
         first = [of_config.task.kernel.full_name, str(of_config.task.config), of_config.task.origin]
         for gpu_kernel in of_config.gpu_kernels:
-            sizes = (gpu_kernel.threads, gpu_kernel.registers, gpu_kernel.shared, gpu_kernel.spills, gpu_kernel.stack)
+            figures = [str(getattr(gpu_kernel, name)) for name in FIGURES]
             counts = [_counts_text(gpu_kernel.instructions.get(group, {})) for group in GROUPS]
-            lines.append([*first, gpu_kernel.name, *map(str, sizes), *counts, gpu_kernel.over(task.target)])
+            lines.append([*first, gpu_kernel.name, *figures, *counts, gpu_kernel.over(task.target)])
             first = ["", "", ""]
-        if of_config.error:
-            lines.append([*first, *[""] * (len(HEADER) - len(first) - 1), of_config.error])
-    return Table(f"{task.problem.name}, {task.target}", HEADER, lines)
+        if why := of_config.error or of_config.skipped:
+            lines.append([*first, *[""] * (len(HEADER) - len(first) - 1), why])
+    return Table(f"{task.problem.name}, {task.target}", HEADER, lines, foot=FOOT)
 
 
 def _counts_text(counts: dict[str, int]) -> str:
@@ -461,14 +472,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             todo += tasks([kernel], tuned_problems(kernel), targets, others=0)
     todo = list(dict.fromkeys(todo))
 
-    def place(built: Built) -> tuple[str, str]:
-        return built.task.problem.name, built.task.target
+    def place(one: Built) -> tuple[str, str]:
+        return one.task.problem.name, one.task.target
 
-    for _, group in groupby(sorted(compile_all(todo), key=place), key=place):
+    print(f"{len(todo)} configs, but for those compiled before", file=sys.stderr)
+    built = compile_all(todo)
+    for _, group in groupby(sorted(built, key=place), key=place):
         shown = table(list(group))
         print(shown.markdown()) if args.markdown else console().print(shown.rich())
-    return 0
+    wrong = [one for one in built if one.broken and one.task.target == targets[-1] and one.task.origin != "space"]
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from bench import resources  # under its own name, by which the processes find what to run
+
+    sys.exit(resources.main())

@@ -22,6 +22,7 @@ from functools import partial
 
 import torch
 from tilus import float32, int32, void_p
+from tilus.ir.layout.ops import local
 from tilus.utils import cdiv
 from torch import Tensor
 
@@ -122,6 +123,10 @@ class DecomposeKReduction(EpilogueScript):
         if vector:
             self.block_m, self.block_n = 1, build.config.reduce_block
             self.num_warps = build.config.reduce_warps
+            # A thread holds all bands of its columns: the sum needs no other thread. Inference would settle on the
+            # layout of the store first, and then find none for the load that the sum could come from.
+            columns = self.block_n // (32 * self.num_warps)
+            self.bands_layout = local(self.split_k, 1).spatial(1, 32 * self.num_warps).local(1, columns)
         else:
             self.block_m, self.block_n = build.config.block_m, build.config.block_n
             self.num_warps = min(build.config.num_warps, 4)
@@ -151,6 +156,7 @@ class DecomposeKReduction(EpilogueScript):
             bands = self.load_global(
                 partials, offsets=[0, offset_m, offset_n], shape=[self.split_k, block_n], dims=[0, 2]
             )
+            self.annotate_layout(bands, self.bands_layout)
             self.assign(acc, self.sum(bands, dim=0, keepdim=True))
         else:
             for split in range(self.split_k):

@@ -16,8 +16,9 @@ class EpilogueScript(tilus.Script):
     def apply_epilogue(self, x: RegisterTensor, bias_ptr: void_p, n: int32, offset_n: int32) -> None:
         """x: fp32 [block_m, block_n], the whole sum, overwritten; bias: [n], read by 'bias_relu' alone."""
         if self.epilogue == "bias_relu":
-            g_bias = self.global_view(bias_ptr, dtype=self.dtype, shape=[1, n])
-            bias = self.load_global(g_bias, offsets=[0, offset_n], shape=[1, x.shape[1]])
+            # Every row reads the same bias: a stride of zero leaves the layout of x free, a [1, n] tile would not.
+            g_bias = self.global_view(bias_ptr, dtype=self.dtype, shape=[x.shape[0], n], strides=[0, 1])
+            bias = self.load_global(g_bias, offsets=[0, offset_n], shape=x.shape)
             self.assign(x, x + self.cast(bias, dtype=float32))
         if self.epilogue == "relu" or self.epilogue == "bias_relu":
             zero = self.register_tensor(dtype=float32, shape=[1, 1], init=0.0)

@@ -1,6 +1,11 @@
 """Where a Script runs: on a GPU, in the interpreter, or nowhere, being built alone."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
+from tilus.ir.prog import Program
 
 
 def may_use_pool(device: torch.device) -> bool:
@@ -27,9 +32,28 @@ def launch(script, *args) -> None:
             script(*(0 if arg is None else arg for arg in args))
 
 
+_gathered: ContextVar[list[Program] | None] = ContextVar("gathered", default=None)
+
+
+@contextmanager
+def programs_only() -> Iterator[list[Program]]:
+    """Within it, `build` stops at the tile-level Program, which takes no GPU, and adds it to the list given here."""
+    programs: list[Program] = []
+    token = _gathered.set(programs)
+    try:
+        yield programs
+    finally:
+        _gathered.reset(token)
+
+
 def build(script) -> None:
     """Compiles an instantiated Script for the current target into tilus' cache, without launching it.
 
     Raises RuntimeError with the compiler's words.
     """
-    script._jit_instance_for(*[1] * len(script.params.param_names))._build_programs()
+    instance = script._jit_instance_for(*[1] * len(script.params.param_names))
+    programs = _gathered.get()
+    if programs is None:
+        instance._build_programs()
+    else:
+        programs += instance.transpiled_programs

@@ -1,9 +1,6 @@
 """One set of cases for every matmul kernel of both languages, and the tests that each pair's file runs on them."""
 
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
-from multiprocessing import get_context
 
 import pytest
 import torch
@@ -11,7 +8,7 @@ from torch import Tensor
 
 from common.accuracy import Judge
 from common.epilogue import Epilogue
-from common.kernel import Kernel, MatmulConfig
+from common.kernel import Kernel
 from common.problem import Layout, Matmul
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -43,29 +40,6 @@ def few_configs(kernel: Kernel, problem: Matmul, count: int):
     """The default config, and `count` spread over the space."""
     space = list(kernel.configs(problem))
     return [kernel.default_config(problem), *space[len(space) // 2 :: max(1, len(space) // count)][:count]]
-
-
-def build_in_parallel(kernels: list[Kernel], problems: list[Matmul], count: int) -> None:
-    """Compiles what the tests of these problems will launch; a compile error is left for the test to meet."""
-    jobs = [
-        (kernel.full_name, problem, config)
-        for kernel in kernels
-        for problem in problems
-        if kernel.supports(problem, None) is None
-        for config in few_configs(kernel, problem, count)
-    ]
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        list(pool.map(_build, jobs))
-
-
-def _build(job: tuple[str, Matmul, MatmulConfig]) -> None:
-    import kernels_tilus
-    import kernels_triton
-
-    name, problem, config = job
-    kernel = next(k for k in (*kernels_triton.KERNELS, *kernels_tilus.KERNELS) if k.full_name == name)
-    with suppress(Exception):
-        kernel.build(problem, config)
 
 
 def skip_unless_supported(kernel: Kernel, problem: Matmul) -> None:

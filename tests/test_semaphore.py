@@ -16,12 +16,6 @@ KERNELS = [k for package in (kernels_triton, kernels_tilus) for k in package.KER
 each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=cases.case_id)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def built(device):
-    if device.type == "cuda":
-        cases.build_in_parallel(KERNELS, [*cases.PROBLEMS, *cases.LARGE_PROBLEMS], count=1)
-
-
 @each_kernel
 @pytest.mark.parametrize("problem", cases.PROBLEMS, ids=cases.case_id)
 def test_matches_torch_and_float64(kernel, problem, device):
@@ -64,7 +58,7 @@ class _DirtyPool(tilus.Script):
         self.attrs.blocks = [1]
         self.attrs.warps = 1
         words = self.global_tensor(dtype=int32, shape=[256], requires_clean=True)
-        self.store_global(words, self.register_tensor(dtype=int32, shape=[256], init=value), offsets=[0])
+        self.store_global(words, self.register_tensor(dtype=int32, shape=[256], init=lambda i: value), offsets=[0])
 
 
 @pytest.mark.gpu

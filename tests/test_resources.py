@@ -1,0 +1,242 @@
+"""What the kernels are compiled to, for GPUs that need not be here: within the limits, and with the instructions that
+they are written for."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from bench import contenders, resources
+from bench.resources import Built, GpuKernel, Task, classify, compile_all, count, tasks
+from common.kernel import Kernel, Language
+from common.problem import Layout, Matmul
+from common.protocol import Protocol
+
+KERNELS = [kernel for kernel in contenders.all_contenders() if kernel.build is not None]
+FIRST_VARIANTS = list({(kernel.language, kernel.name): kernel for kernel in reversed(KERNELS)}.values())
+WIDE = Matmul(16, 256, 7168)  # rows of 16-byte multiples in either layout
+NARROW = Matmul(5, 18, 130, torch.float16)  # rows of 4-byte multiples alone
+
+# Kernels that may spill, and why that is the better choice.
+SPILLS: dict[str, str] = {}
+
+
+def shipped_tasks() -> list[Task]:
+    """Of each kernel what launchers take for the problem on Hopper; of each file the same on Ampere, and for the other
+    layout of the weight."""
+    wide_nk = replace(WIDE, layout=Layout.NK)
+    todo = [
+        *tasks(KERNELS, [wide_nk], ["sm_90a"], others=0),
+        *tasks(FIRST_VARIANTS, [wide_nk], ["sm_80"], others=0),
+        *tasks(FIRST_VARIANTS, [replace(WIDE, layout=Layout.KN)], ["sm_90a"], others=0),
+    ]
+    return list(dict.fromkeys(todo))
+
+
+SHIPPED = shipped_tasks()
+
+
+def task_id(task: Task) -> str:
+    return f"{task.kernel.full_name}-{task.problem.name}-{task.origin}-{task.target}"
+
+
+@pytest.fixture(scope="module")
+def built() -> Callable[[Task], Built]:
+    """What came of one of SHIPPED, all of which are compiled at once."""
+    outcomes = {outcome.task: outcome for outcome in compile_all(SHIPPED)}
+
+    def outcome(task: Task) -> Built:
+        if outcomes[task].skipped:
+            pytest.skip(outcomes[task].skipped)
+        return outcomes[task]
+
+    return outcome
+
+
+@pytest.mark.parametrize("task", SHIPPED, ids=task_id)
+def test_shipped_configs_compile_and_fit_without_spills(task, built):
+    outcome = built(task)
+    if task.target == "sm_80" and outcome.broken:
+        pytest.skip(outcome.error or "; ".join(found.over("sm_80") for found in outcome.gpu_kernels))
+    assert not outcome.error
+    assert len(outcome.gpu_kernels) == task.kernel.launches - (
+        "unfused" in task.kernel.variant
+    )  # whose last is torch's
+    for gpu_kernel in outcome.gpu_kernels:
+        assert not gpu_kernel.over(task.target)
+        assert gpu_kernel.registers > 0 and gpu_kernel.threads % 32 == 0
+        if gpu_kernel.spills:
+            assert task.kernel.full_name in SPILLS, f"{gpu_kernel.name} spills {gpu_kernel.spills} bytes a thread"
+
+
+@pytest.mark.parametrize("task", SHIPPED, ids=task_id)
+def test_tensor_cores_are_fed_by_copies_of_16_bytes_and_more(task, built):
+    for gpu_kernel in built(task).gpu_kernels:
+        copies = set(gpu_kernel.instructions.get("async copies", {}))
+        if "tensor cores" in gpu_kernel.instructions:
+            assert copies
+        assert copies <= {"cp.async 16 B", "bulk load", "tensor load", "bulk store", "tensor store"}
+
+
+SERIAL = [task for task in SHIPPED if task.kernel.protocol is Protocol.SERIAL and task.config.split_k > 1]
+
+
+@pytest.mark.parametrize("task", SERIAL, ids=task_id)
+def test_turns_are_acquired_and_released(task, built):
+    (gpu_kernel,) = built(task).gpu_kernels
+    ordered = set(gpu_kernel.instructions["atomics and order"])
+    if task.kernel.language is Language.TILUS:
+        assert {"ld.acquire.gpu", "st.release.gpu"} <= ordered
+    assert any(".acquire.gpu" in name for name in ordered)
+    assert any(".release.gpu" in name for name in ordered)
+
+
+def of(full_name: str, problem: Matmul, **changes: object) -> Task:
+    kernel = contenders.find(full_name)
+    return Task(kernel, problem, replace(kernel.default_config(problem), **changes), "space", "sm_90a")
+
+
+def test_narrow_rows_take_narrow_copies_and_an_impossible_config_is_an_error(tmp_path):
+    todo = [of("tilus/semaphore.fp32", NARROW), of("triton/decompose_k.tile", WIDE, block_k=8)]
+    narrow, impossible = compile_all(todo, tmp_path)
+    assert "K >= 16" in impossible.error and impossible.broken and not impossible.gpu_kernels
+    if narrow.skipped:
+        pytest.skip(narrow.skipped)
+    (gpu_kernel,) = narrow.gpu_kernels
+    assert set(gpu_kernel.instructions["async copies"]) == {"cp.async 4 B"}
+
+
+def test_what_was_compiled_is_not_compiled_again(tmp_path, monkeypatch):
+    task = of("triton/decompose_k.tile", WIDE)
+    first = compile_all([task], tmp_path)
+    assert [found.name for found in first[0].gpu_kernels] == ["_matmul_partials_kernel", "_reduce_tile_kernel"]
+
+    asked = []
+    monkeypatch.setattr(resources, "in_parallel", lambda function, arguments, *_: asked.extend(arguments) or [])
+    assert compile_all([task], tmp_path) == first
+    assert not asked
+
+
+def test_without_nvcc_tilus_is_skipped_with_the_reason(monkeypatch, tmp_path):
+    monkeypatch.setattr(contenders, "nvcc", lambda: None)
+    (outcome,) = compile_all([of("tilus/semaphore.fp32", WIDE)], tmp_path)
+    assert "nvcc" in outcome.skipped and not outcome.gpu_kernels and not outcome.broken
+
+
+def test_every_kernel_has_tasks_for_every_target():
+    todo = list(tasks(KERNELS, [WIDE], ["sm_80", "sm_90a"]))
+    for kernel in KERNELS:
+        own = [task for task in todo if task.kernel is kernel]
+        assert {task.target for task in own} == {"sm_80", "sm_90a"}
+        assert {"heuristic", "space"} <= {task.origin for task in own}
+        assert all(kernel.supports(task.problem, task.config) is None for task in own)
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 { %f1 }, { %r1 }", ("tensor cores", "mma.sync")),
+        ("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%f1}, %rd1", ("tensor cores", "wgmma.mma_async")),
+        ("wgmma.commit_group.sync.aligned", None),
+        ("cp.async.cg.shared.global.L2::256B [%r1], [%rd1], 16, %r2", ("async copies", "cp.async 16 B")),
+        ("cp.async.ca.shared.global [ %r1 + 0 ], [ %rd1 + 0 ], 0x4, %r2", ("async copies", "cp.async 4 B")),
+        ("cp.async.commit_group", None),
+        ("cp.async.bulk.commit_group", None),
+        ("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier [%r1], [%rd1]", ("async copies", "tensor load")),
+        ("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd1], [%r1]", ("async copies", "tensor store")),
+        ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd1]", ("async copies", "bulk reduce")),
+        ("ld.global.nc.L1::no_allocate.L2::128B.v4.b32 { %r1 }, [ %rd1 + 0 ]", ("global loads", "16 B")),
+        ("ld.global.b16 %rs1, [%rd1]", ("global loads", "2 B")),
+        ("ld.v2.f32 {%f1, %f2}, [%rd1]", ("global loads", "8 B generic")),
+        ("ld.param.u64 %rd1, [param]", None),
+        ("ld.shared.v4.b32 {%r1}, [%r5]", None),
+        ("st.global.v2.b64 [%rd1], {%rd2, %rd3}", ("global stores", "16 B")),
+        ("st.global.bf16x2 [%rd1], %r1", ("global stores", "4 B")),
+        ("ld.acquire.gpu.b32 %r1, [%rd1]", ("atomics and order", "ld.acquire.gpu")),
+        ("st.release.gpu.b32 [%rd1], %r1", ("atomics and order", "st.release.gpu")),
+        ("ld.volatile.global.u32 %r1, [%rd1]", ("atomics and order", "ld.volatile")),
+        ("atom.global.gpu.acq_rel.add.u32 %r1, [%rd1], 1", ("atomics and order", "atom.acq_rel.gpu.add")),
+        ("red.global.add.f32 [%rd1], %f1", ("atomics and order", "red.relaxed.add")),
+        ("atom.shared.add.u32 %r1, [%r2], 1", ("atomics and order", "atom.shared.relaxed.add")),
+        ("fence.acq_rel.gpu", ("atomics and order", "fence.acq_rel.gpu")),
+        ("griddepcontrol.wait", ("atomics and order", "griddepcontrol.wait")),
+        ("bar.sync 0", ("barriers", "bar.sync")),
+        ("barrier.sync 1, 128", ("barriers", "bar.sync")),
+        ("barrier.cta.red.or.pred %p1, 0, %p2", ("barriers", "bar.red")),
+        ("barrier.cluster.arrive.release.aligned", ("barriers", "barrier.cluster")),
+        ("mbarrier.try_wait.parity.shared.b64 %p1, [%r1], %r2", ("barriers", "mbarrier.try_wait")),
+        ("add.s32 %r1, %r2, %r3", None),
+    ],
+)
+def test_classes_of_instructions(statement, expected):
+    opcode, _, operands = statement.partition(" ")
+    assert classify(opcode, operands) == expected
+
+
+def test_counts_see_through_predicates_labels_braces_and_comments():
+    ptx = """(
+        .param .u64 kernel_param_0
+    )
+    .maxntid 32, 1, 1
+    {
+        .reg .b32 %r<9>;
+        .loc 1 2 3
+        @%p1 ld.global.v4.b32 { %r1, %r2, %r3, %r4 }, [ %rd1 + 0 ];
+    $L__BB0_1: // bar.sync 0;
+        // begin inline asm
+        { .reg .pred P; @!P bar.sync 0; }
+        /* bar.sync 0; */
+        {ld.acquire.gpu.b32 %r5, [%rd2];}
+        // end inline asm
+        .pragma "nounroll";
+        bar.sync 0;
+        @%p2 bra $L__BB0_1;
+    }
+    """
+    assert count(ptx) == {
+        "global loads": {"16 B": 1},
+        "atomics and order": {"ld.acquire.gpu": 1},
+        "barriers": {"bar.sync": 2},
+    }
+
+
+def gpu_kernel(**figures: int) -> GpuKernel:
+    fitting = dict(threads=128, registers=64, static_shared=0, dynamic_shared=0, spill_stores=0, spill_loads=0, stack=0)
+    return GpuKernel("kernel", **(fitting | figures), instructions={"tensor cores": {"mma.sync": 8}})
+
+
+def test_limits_are_of_the_target():
+    assert gpu_kernel().over("sm_80") == ""
+    assert gpu_kernel(dynamic_shared=200 * 1024).over("sm_90a") == ""
+    assert "204800 bytes of shared memory" in gpu_kernel(dynamic_shared=200 * 1024).over("sm_80")
+    assert "73728 registers in a block" in gpu_kernel(registers=66, threads=1024).over("sm_90a")
+
+
+def test_table_has_a_line_for_each_gpu_kernel_and_each_reason(monkeypatch, capsys):
+    found = gpu_kernel(dynamic_shared=200 * 1024), gpu_kernel(spill_stores=4, spill_loads=12)
+
+    def outcome(task: Task) -> Built:
+        return Built(task, found) if task.kernel.language is Language.TRITON else Built(task, error="no such layout")
+
+    monkeypatch.setattr(resources, "compile_all", lambda todo: [outcome(task) for task in todo])
+    chosen = ["--shape", "16x256x7168", "--only", "semaphore.fp32", "--target", "sm_80", "--markdown"]
+    assert resources.main(chosen) == 1
+    shown = capsys.readouterr().out
+    assert "16x256x7168-bf16-nk, sm_80" in shown
+    assert shown.count("triton/semaphore.fp32") * 2 == shown.count("| kernel | 128 | 64 |")
+    assert "204800 bytes of shared memory, over 166912" in shown
+    assert "no such layout" in shown
+    assert "mma.sync x8" in shown
+
+
+def test_an_unknown_kernel_is_a_usage_error(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        resources.main(["--only", "no_such_kernel"])
+    assert exit_.value.code == 2
+    assert "no_such_kernel" in capsys.readouterr().err
+
+
+def test_kernels_are_found_in_both_languages():
+    assert {kernel.language for kernel in KERNELS} >= {Language.TRITON, Language.TILUS}
+    assert all(isinstance(kernel, Kernel) for kernel in FIRST_VARIANTS)
