@@ -238,7 +238,8 @@ class _Cold(_Queued):
             )
         self.method = (
             f"cold L2: event pair per launch, all enqueued behind a delay on the GPU; {self.sets} argument sets of "
-            f"together {total / 2**20:.0f} MiB in rotation, L2 {device.l2_bytes / 2**20:.0f} MiB"
+            f"together {total / 2**20:.0f} MiB in rotation, L2 {device.l2_bytes / 2**20:.0f} MiB; "
+            "scratch memory of the contender's own is not rotated"
         )
 
     def turn(self, timed: Timed) -> list[float]:

@@ -1,5 +1,6 @@
 """What a row was measured on and with: device, driver, versions, revision."""
 
+import os
 import platform
 import subprocess
 from functools import lru_cache
@@ -44,7 +45,8 @@ def _driver() -> str | None:
 
 
 def _revision() -> str | None:
-    """The commit, with '+' where files differ from it; None outside of a git checkout."""
+    """The commit, with '+' where files differ from it. Outside of a git checkout what SOURCE_REVISION says, for a copy
+    that travelled without its history; else None."""
 
     def git(*words: str) -> str:
         run = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True)
@@ -53,4 +55,4 @@ def _revision() -> str | None:
     try:
         return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
     except (OSError, subprocess.CalledProcessError):
-        return None
+        return os.environ.get("SOURCE_REVISION")

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from itertools import groupby
+from itertools import compress, groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -227,7 +227,7 @@ def compile_one(
         with TemporaryDirectory() as folder:
             gpu_kernels = compile_kernel(kernel, problem, kernel.config_from(fields), target, Path(folder))
     except Exception as error:  # whatever a compiler raises on the way is the outcome
-        return f"{type(error).__name__}: {_telling_line(error)}"
+        return _in_a_line(error)
     Path(place).parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(f"{place}.{os.getpid()}")
     unfinished.write_text(json.dumps([asdict(gpu_kernel) for gpu_kernel in gpu_kernels]))
@@ -235,10 +235,13 @@ def compile_one(
     return ""
 
 
-def _telling_line(error: Exception) -> str:
+def _in_a_line(error: BaseException) -> str:
+    while error.__cause__:
+        error = error.__cause__
     said = getattr(error, "stderr", None) or str(error)
     lines = [line.strip() for line in said.splitlines() if line.strip()] or [""]
-    return next((line for line in reversed(lines) if "error" in line.lower()), lines[-1])
+    telling = next((line for line in reversed(lines) if "error" in line.lower()), lines[-1])
+    return f"{type(error).__name__}: {telling}"
 
 
 class _Target:
@@ -425,12 +428,12 @@ def _access_bytes(parts: list[str]) -> int:
 
 
 FIGURES = ["threads", "registers", "shared", "spills", "stack"]
-HEADER = ["kernel", "config", "from", "GPU kernel", *FIGURES, *GROUPS, "note"]
+HEADER = ["kernel", "configuration", "from", "GPU kernel", *FIGURES, *GROUPS, "note"]
 FOOT = "Shared memory in bytes a block; spills, stack in bytes a thread; instructions as they stand in PTX, loops once."
 
 
 def table(built: Sequence[Built]) -> Table:
-    """One problem on one target: a line for each GPU kernel of each config."""
+    """One problem on one target: a line for each GPU kernel of each config; a column for what any of them has."""
     task = built[0].task
     lines = []
     for of_config in built:
@@ -442,7 +445,9 @@ def table(built: Sequence[Built]) -> Table:
             first = ["", "", ""]
         if why := of_config.error or of_config.skipped:
             lines.append([*first, *[""] * (len(HEADER) - len(first) - 1), why])
-    return Table(f"{task.problem.name}, {task.target}", HEADER, lines, foot=FOOT)
+    used = [any(cells) for cells in zip(*lines, strict=True)]
+    header, *lines = (list(compress(cells, used)) for cells in (HEADER, *lines))
+    return Table(f"{task.problem.name}, {task.target}", header, lines, foot=FOOT)
 
 
 def _counts_text(counts: dict[str, int]) -> str:
@@ -479,7 +484,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     built = compile_all(todo)
     for _, group in groupby(sorted(built, key=place), key=place):
         shown = table(list(group))
-        print(shown.markdown()) if args.markdown else console().print(shown.rich())
+        print(shown.markdown()) if args.markdown else console().print(shown)
     wrong = [one for one in built if one.broken and one.task.target == targets[-1] and one.task.origin != "space"]
     return 1 if wrong else 0
 

@@ -4,7 +4,7 @@
               sample in every run, and for equal spaces in every language
     build     all of them in parallel, in processes; an error is recorded
     check     each against float64
-    time      successive halving: all for a few rounds, the faster half for twice as many, ...
+    time      in stages: all for a few rounds, the fastest third for twice as many, ...
     confirm   the winner again, with fresh samples: that is the time reported
 
 Checking and timing happen in a process that may die; the config it died of is out, the rest go on in a new one. A
@@ -178,7 +178,7 @@ def search(
     ranking = ranked(left, rounds)
     while len(ranking) > FINALISTS and not late():
         rounds *= 2
-        ranking = ranked([config for _, config in ranking[: (len(ranking) + 1) // 2]], rounds)
+        ranking = ranked([config for _, config in ranking[: max(FINALISTS, len(ranking) // 3)]], rounds)
     for _, config in ranking:
         if confirmed := ranked([config], CONFIRMING_ROUNDS):
             found.confirmed_us, found.config = confirmed[0]
@@ -365,6 +365,7 @@ def write_table(slug: str, rows: Iterable[Row]) -> Path:
     for name in sorted(table):
         lines = ",\n".join(f"  {json.dumps(entry)}" for entry in sorted(table[name], key=place))
         kernels.append(f"{json.dumps(name)}: [\n{lines}\n ]")
+    path.parent.mkdir(exist_ok=True)
     path.write_text("{\n " + ",\n ".join(kernels) + "\n}\n")
     tuned.table.cache_clear()
     tuned.pick.cache_clear()

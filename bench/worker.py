@@ -58,7 +58,7 @@ class Options:
     checked, and again for each of its turns. device: a CUDA device's index, or 'cpu', where nothing is timed."""
 
     timings: tuple[str, ...] = ("cold", "warm", "host")
-    rounds: int = 30
+    rounds: int = 80
     tune: str = "off"
     deadline_s: float = 120.0
     seed: int = 0

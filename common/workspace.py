@@ -47,15 +47,24 @@ def semaphores(count: int, device: torch.device) -> Tensor:
     stream = torch.cuda.current_stream(device)
     if torch.cuda.is_current_stream_capturing():
         return _of_capture(count, index, stream)
-    if index not in _arenas:
-        _arenas[index] = torch.zeros(ARENA_ITEMS, dtype=torch.int32, device=device)
-        _arena_used[index] = 0
-        torch.cuda.synchronize(device)  # the arena serves every stream from here on
+    ready_for_capture(device)
     held = _by_stream.get((index, stream.cuda_stream))
     if held is None or held.numel() < count:
         held = torch.zeros(max(count, 1024), dtype=torch.int32, device=device)
         _by_stream[index, stream.cuda_stream] = held
     return held
+
+
+def ready_for_capture(device: torch.device) -> None:
+    """Sets the arena of a device aside, once. A launcher whose eager calls need no semaphores from here calls this, so
+    that its first captured one finds them."""
+    if device.type == "cpu":
+        return
+    index = device.index if device.index is not None else torch.cuda.current_device()
+    if index not in _arenas:
+        _arenas[index] = torch.zeros(ARENA_ITEMS, dtype=torch.int32, device=device)
+        _arena_used[index] = 0
+        torch.cuda.synchronize(device)  # it serves every stream from here on
 
 
 def _of_capture(count: int, index: int, stream: torch.cuda.Stream) -> Tensor:

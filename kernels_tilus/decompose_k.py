@@ -18,7 +18,7 @@ Source: "Decompose-K: From torch.compile to Hand-Tuned Triton Kernels for Skinny
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 from tilus import float32, int32, void_p
@@ -36,7 +36,7 @@ from kernels_tilus import band, launching
 from kernels_tilus.band import BandScript
 from kernels_tilus.epilogue import EpilogueScript
 
-SPLITS = (2, 4, 7, 8, 14, 16, 28, 32, 64)
+SPLITS = (2, 4, 8, 14, 16, 28, 64)
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,9 @@ class DecomposeKConfig(MatmulConfig):
     reduce_warps: int = 1
 
 
-def configs(problem: Matmul) -> list[DecomposeKConfig]:
-    """Every tile with every split; strips of a warp, and of four warps."""
+def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
+    """Every tile with every split; for the vector reducer strips of a warp, and of four warps."""
+    strips = [(32, 1)] if variant == "tile" else [(32, 1), (128, 4)]
     space = [
         DecomposeKConfig(
             config.block_m,
@@ -62,7 +63,7 @@ def configs(problem: Matmul) -> list[DecomposeKConfig]:
             reduce_warps,
         )
         for config in band.space(problem, SPLITS)
-        for reduce_block, reduce_warps in ((32, 1), (128, 4))
+        for reduce_block, reduce_warps in strips
     ]
     return space or [default_config(problem)]
 
@@ -171,6 +172,7 @@ class DecomposeKReduction(EpilogueScript):
         self.store_global(gc, self.cast(acc, dtype=self.out_dtype), offsets=[offset_m, offset_n])
 
 
+@lru_cache(maxsize=4096)
 def _scripts(problem: Matmul, config: DecomposeKConfig, vectors: band.Vectors, reducer: str):
     build = band.settings(problem, config, vectors)
     # The product does not depend on the epilogue: one build serves all.
@@ -242,7 +244,7 @@ KERNELS = tuple(
         protocol=Protocol.SEPARATE,
         launch=partial(matmul, variant=variant),
         config_type=DecomposeKConfig,
-        configs=configs,
+        configs=partial(configs, variant=variant),
         default_config=default_config,
         build=partial(build, variant=variant),
         supports=_supports_unfused if variant == "vector_unfused" else supports,

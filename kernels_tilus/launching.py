@@ -28,8 +28,12 @@ def launch(script, *args) -> None:
 
         interpreter.run(script, *args)
     else:
-        with torch.cuda.device(device):
-            script(*(0 if arg is None else arg for arg in args))
+        given = [0 if arg is None else arg for arg in args]
+        if device.index == torch.cuda.current_device():
+            script(*given)
+        else:
+            with torch.cuda.device(device):
+                script(*given)
 
 
 _gathered: ContextVar[list[Program] | None] = ContextVar("gathered", default=None)

@@ -23,7 +23,7 @@ Source: tilus tutorial "Split-K" (matmul_v5). Differences: turn 0 is not taken f
 that never holds), the sum is added in fp32 before it is rounded (there: in fp16), dtypes, layouts and sizes are free.
 """
 
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 from tilus import float32, int32, void_p
@@ -134,6 +134,7 @@ class SemaphoreMatmul(BandScript):
                 self.release_semaphore(semaphore, value=0)
 
 
+@lru_cache(maxsize=4096)
 def _script(problem: Matmul, config: MatmulConfig, vectors: band.Vectors, in_place: bool, pooled: bool):
     return SemaphoreMatmul(band.settings(problem, config, vectors), in_place, pooled)
 
@@ -171,7 +172,9 @@ def matmul(
     if config.split_k > 1:
         ticket = workspace.next_ticket()
         pooled = in_place and launching.may_use_pool(a.device)
-        if not pooled:
+        if pooled:
+            workspace.ready_for_capture(a.device)
+        else:
             semaphores = workspace.semaphores(tiles_m * tiles_n, a.device)
         if not in_place:
             shape = tiles_m * config.block_m, tiles_n * config.block_n

@@ -8,6 +8,8 @@ Who sums     a program its band, in steps of block_k; the reducer the bands, onc
 Deterministic yes: each element's sum has one fixed order
 Workspace    4 * split_k * M * N bytes, written by the first launch and read by the second
 Launches     2; the unfused variant 3
+Variants     vector, tile: the two reducers; vector_unfused: the epilogue in torch; vector_pdl: programmatic dependent
+             launch, the reducer's programs are set up while the partials are still computed (tilus 0.2.0 has none)
 
 Two reducers: *vector*, laid out around the split axis (a flat vector of elements of C, one `tl.sum` over the bands,
 its own tile size and warps), and *tile*, shaped like the tiles of the product, adding the bands one by one.
@@ -45,15 +47,16 @@ class DecomposeKConfig(BandConfig):
     reduce_warps: int = 1
 
 
-def configs(problem: Matmul) -> list[DecomposeKConfig]:
-    """Every tile with every split; the reducer's block by the number of bands, as in the source, and a wider one
-    with a warp for every 32 elements."""
+def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
+    """Every tile with every split; for the vector reducer a block by the number of bands, as in the source, and a
+    wider one with a warp for every 32 elements."""
+    wide = [] if variant == "tile" else [(128, 4)]
     space = [
         DecomposeKConfig(*blocks, split_k, *pipeline, reduce_block=reduce_block, reduce_warps=reduce_warps)
         for *blocks, num_warps, num_stages in band.TILES
         for pipeline in [(num_warps, num_stages)]
         for split_k in band.splits(problem)
-        for reduce_block, reduce_warps in ((32 if split_k <= 64 else 16 if split_k <= 128 else 8, 1), (128, 4))
+        for reduce_block, reduce_warps in [(32 if split_k <= 64 else 16 if split_k <= 128 else 8, 1), *wide]
     ]
     return [config for config in space if supports(problem, config) is None]
 
@@ -92,7 +95,10 @@ def _matmul_partials_kernel(
     GROUP_M: tl.constexpr,
     EVEN_N: tl.constexpr,
     EVEN_K: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
     split = tl.program_id(1)
     pid_m, pid_n = tile_of(tl.program_id(0), m, n, BLOCK_M, BLOCK_N, GROUP_M)
     offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -121,7 +127,10 @@ def _reduce_vector_kernel(
     BLOCK: tl.constexpr,
     CONTIGUOUS: tl.constexpr,
     EPILOGUE: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        tl.extra.cuda.gdc_wait()  # until the partials are whole and visible
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     offs_s = tl.arange(0, SPLIT_BLOCK)
     mask = offs < m * n
@@ -169,9 +178,11 @@ def _reduce_tile_kernel(
 
 
 def _launch(
-    problem: Matmul, config: DecomposeKConfig, reducer: str, tensors, in_strides, out_strides, contiguous, start
+    problem: Matmul, config: DecomposeKConfig, variant: str, tensors, in_strides, out_strides, contiguous, start
 ):
     """Both launches by `start`. tensors: a, b, bias, partials, out."""
+    # The interpreter runs one launch after the other, and knows no dependent ones.
+    pdl = variant == "vector_pdl" and not triton.knobs.runtime.interpret
     a, b, bias, partials, out = tensors
     m, n, k = problem.m, problem.n, problem.k
     start(
@@ -179,9 +190,10 @@ def _launch(
         band.grid(problem, config),
         *(a, b, partials, m, n, k, *in_strides),
         **band.meta(problem, config),
+        PDL=pdl,
     )
     reduction = (partials, bias, out, m, n, *out_strides)
-    if reducer == "vector":
+    if variant != "tile":
         start(
             _reduce_vector_kernel,
             (triton.cdiv(m * n, config.reduce_block),),
@@ -191,7 +203,9 @@ def _launch(
             BLOCK=config.reduce_block,
             CONTIGUOUS=contiguous,
             EPILOGUE=problem.epilogue.value,
+            PDL=pdl,
             num_warps=config.reduce_warps,
+            launch_pdl=pdl,
         )
     else:
         start(
@@ -219,7 +233,8 @@ def matmul(
 ) -> Tensor:
     """C [M, N] = epilogue(a [M, K] @ b [K, N]), see common.checks.matmul_problem for what is accepted and raised.
 
-    variant: 'vector' or 'tile' names the reducer; 'vector_unfused' applies the epilogue in torch, afterwards.
+    variant: 'vector' or 'tile' names the reducer; 'vector_pdl' launches it dependently (Hopper and later);
+    'vector_unfused' applies the epilogue in torch, afterwards.
     config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run on.
     """
     problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
@@ -256,6 +271,12 @@ def _supports_unfused(problem: Matmul, config: DecomposeKConfig | None = None) -
     return supports(problem, config)
 
 
+def _supports_pdl(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0):
+        return "programmatic dependent launch needs compute capability 9.0"
+    return supports(problem, config)
+
+
 KERNELS = tuple(
     Kernel(
         name="decompose_k",
@@ -264,16 +285,16 @@ KERNELS = tuple(
         protocol=Protocol.SEPARATE,
         launch=partial(matmul, variant=variant),
         config_type=DecomposeKConfig,
-        configs=configs,
+        configs=partial(configs, variant=variant),
         default_config=default_config,
         build=partial(build, variant=variant),
-        supports=_supports_unfused if variant == "vector_unfused" else supports,
+        supports={"vector_unfused": _supports_unfused, "vector_pdl": _supports_pdl}.get(variant, supports),
         deterministic=True,
         # The unfused epilogue rounds the product, then its own result.
         roundings=lambda config, rounds=2 if variant == "vector_unfused" else 1: rounds,
         workspace_bytes=workspace_bytes,
         launches=3 if variant == "vector_unfused" else 2,
     )
-    for variant in ("vector", "tile", "vector_unfused")
+    for variant in ("vector", "tile", "vector_unfused", "vector_pdl")
 )
 _BY_VARIANT = {kernel.variant: kernel for kernel in KERNELS}

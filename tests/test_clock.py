@@ -11,6 +11,8 @@ import torch
 from bench import clock, stats
 from bench.clock import Arguments, NotTimed, Reading, Timed, time_together, turns
 
+pytestmark = pytest.mark.xdist_group("clock")  # its fixtures are long: once, not once a process
+
 HOST_CALL_US = 12.0
 
 

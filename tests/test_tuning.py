@@ -48,7 +48,7 @@ def times_of(configs, rounds) -> list[float]:
     return [time_of(config) for config in configs]
 
 
-def test_halving_finds_the_fastest_and_confirms_it():
+def test_stages_find_the_fastest_and_confirm_it():
     taken = []
 
     def timing(configs, rounds):
@@ -57,7 +57,7 @@ def test_halving_finds_the_fastest_and_confirms_it():
 
     found = search(SPACE, {}, lambda config: None, timing, AMPLE)
     assert found.config == MatmulConfig(16, 16, 32, 7, 1, 3) and found.confirmed_us == time_of(found.config)
-    assert taken == [(80, 3), (40, 6), (20, 12), (10, 24), (5, 48), (3, 96), (1, tuning.CONFIRMING_ROUNDS)]
+    assert taken == [(80, 3), (26, 6), (8, 12), (4, 24), (1, tuning.CONFIRMING_ROUNDS)]
     assert taken[-2][0] <= FINALISTS
     assert (found.tried, found.failed, found.out_of_time) == (80, {}, False)
 

@@ -14,6 +14,8 @@ from bench.worker import AGAIN, Failure, Options, Result, Timing, measure
 from common.accuracy import Accuracy
 from common.problem import Layout, Matmul
 
+pytestmark = pytest.mark.xdist_group("worker")  # its fixtures are long: once, not once a process
+
 ADVERSARIES = Path(__file__).parent / "adversaries.py"
 PROBLEM = Matmul(8, 16, 64, layout=Layout.NK)
 
