@@ -269,7 +269,7 @@ def _measure(
     watcher: Watcher,
 ) -> None:
     """Appends a row to the journal for each contender and problem that is not `done`."""
-    from bench import worker
+    from bench import tuning, worker
 
     asked = tuple(sorted(options.timings))
     left = []
@@ -278,6 +278,12 @@ def _measure(
         if missing:
             left.append((workload, problem, missing))
     watcher.starts(journal.path, sum(len(missing) for *_, missing in left))
+    if has_gpu() and options.tune == "off":  # a search builds its own
+        tuning.build_ahead(
+            [(problem, missing) for _, problem, missing in left],
+            deadline_s=options.deadline_s,
+            device=options.torch_device,
+        )
     for workload, problem, missing in left:
         watcher.turns_to(problem)
         rows = []

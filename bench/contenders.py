@@ -2,19 +2,25 @@
 
 import importlib
 import os
+import re
 import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from packaging.version import Version
+from torch import Tensor
 
 from bench.candidate import candidate
 from bench.environment import version
 from bench.journal import BASELINE
-from common.kernel import Kernel, Language
+from common import tuned
+from common.kernel import Kernel, Language, MatmulConfig
+from common.problem import Matmul
 
 # Imported when first asked for, each on its own: one that cannot be does not take the others along.
 PACKAGES = {
@@ -22,6 +28,7 @@ PACKAGES = {
     Language.TRITON: "kernels_triton",
     Language.TILUS: "kernels_tilus",
 }
+SPLIT = re.compile(r"@s[1-9]\d*$")
 CANDIDATE = f"{Language.CANDIDATE.value}/"
 
 
@@ -55,6 +62,8 @@ def find(full_name: str) -> Kernel:
     names that there are, or with the reason why this language's cannot be imported."""
     if full_name.startswith(CANDIDATE):
         return candidate(full_name.removeprefix(CANDIDATE))
+    if SPLIT.search(full_name):
+        return _with_split(full_name)
     for kernel in all_contenders():
         if kernel.full_name == full_name:
             return kernel
@@ -63,13 +72,41 @@ def find(full_name: str) -> Kernel:
     raise KeyError(f"no contender {full_name!r}: {'; '.join(reasons) or f'there are {names}'}")
 
 
+def _with_split(full_name: str) -> Kernel:
+    """'tilus/semaphore.fp32@s4': the kernel with the config it would take, but for its split: what one more split
+    costs is seen by asking for several. Raises KeyError as `find`."""
+    base_name, _, split_k = full_name.partition("@s")
+    base = find(base_name)
+    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+    def config_of(problem: Matmul) -> MatmulConfig:
+        return replace(tuned.pick(base, problem, tuned.slug_of(device))[0], split_k=int(split_k))
+
+    def supports(problem: Matmul, config: MatmulConfig | None) -> str | None:
+        return base.supports(problem, None) or base.supports(problem, config or config_of(problem))
+
+    def launch(a: Tensor, b: Tensor, *, config: MatmulConfig, **options: Any) -> Tensor:
+        return base.launch(a, b, config=config, **options)
+
+    variant = f"{base.variant}@s{split_k}"
+    return replace(
+        base, variant=variant, launch=launch, configs=lambda _: [], default_config=config_of, supports=supports
+    )
+
+
 def choose(kernels: Iterable[Kernel], only: Sequence[str] = (), skip: Sequence[str] = ()) -> list[Kernel]:
     """Those that `only` names (all, where it is empty) and `skip` does not; the baseline always.
 
-    A name is a full name, a file's name, file.variant, a language, or a pattern (*, ?, [..]) of any of these.
-    Raises ValueError for one that names nothing.
+    A name is a full name, a file's name, file.variant, a language, or a pattern (*, ?, [..]) of any of these; or, in
+    `only`, a full name and a split, '@s4'. Raises ValueError for one that names nothing.
     """
     kernels = list(kernels)
+    for name in only:
+        if SPLIT.search(name):
+            try:
+                kernels.append(find(name))
+            except KeyError as error:
+                raise ValueError(error.args[0]) from None
     for pattern in (*only, *skip):
         if not any(_named(kernel, pattern) for kernel in kernels):
             known = ", ".join(kernel.full_name for kernel in kernels)

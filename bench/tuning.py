@@ -35,8 +35,9 @@ from bench.process import ROOT, Child, Died, in_parallel
 from bench.stats import summary
 from bench.worker import clock_of, launcher, referee_of, timed
 from common import tuned
+from common.epilogue import Epilogue
 from common.kernel import Kernel, MatmulConfig
-from common.problem import Matmul
+from common.problem import Layout, Matmul
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,9 @@ class Search:
             f"{self.tried} of {self.budget.configs} configs allowed, {self.seconds:.0f} of {self.budget.seconds:.0f} s"
             f"{', stopped by time' if self.out_of_time else ''}, {len(self.failed)} failed"
         )
+        if self.failed:
+            config, reason = next(iter(self.failed.items()))
+            used += f" (the first: {config}: {reason})"
         return f"{used}; {self.config} {self.confirmed_us:.2f} us" if self.config else f"{used}; none passed"
 
 
@@ -122,6 +126,28 @@ def tune(
         return searches
     finally:
         child.stop()
+
+
+def build_ahead(
+    problems: Sequence[tuple[Matmul, Sequence[Kernel]]], *, deadline_s: float, device: torch.device
+) -> None:
+    """Compiles, in parallel, what these kernels' launchers will take on these problems. An error is left for the
+    contender's own row to meet."""
+    child = Child(deadline_s)
+    try:
+        _, slug = child.call(_identity, device)
+    finally:
+        child.stop()
+    jobs: dict[tuple[str, MatmulConfig, Layout, torch.dtype, torch.dtype, Epilogue], tuple[Any, ...]] = {}
+    for problem, kernels in problems:
+        for kernel in kernels:
+            if kernel.build is None or listed.environment_reason(kernel.language) or kernel.supports(problem, None):
+                continue
+            config, _ = tuned.pick(kernel, problem, slug)
+            # One job for all sizes: what is compiled does not depend on them, but for their divisibility.
+            build = kernel.full_name, config, problem.layout, problem.dtype, problem.out_dtype, problem.epilogue
+            jobs.setdefault(build, (problem, kernel.full_name, config, device))
+    in_parallel(_build, list(jobs.values()), min(BUILDERS, os.cpu_count() or 1), deadline_s)
 
 
 def choose(kernel: Kernel, problem: Matmul, count: int, slug: str) -> list[MatmulConfig]:

@@ -1,11 +1,14 @@
 """Where a Script runs: on a GPU, in the interpreter, or nowhere, being built alone."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
 from tilus.ir.prog import Program
+
+BUILD_ATTEMPTS = 5
 
 
 def may_use_pool(device: torch.device) -> bool:
@@ -57,7 +60,15 @@ def build(script) -> None:
     """
     instance = script._jit_instance_for(*[1] * len(script.params.param_names))
     programs = _gathered.get()
-    if programs is None:
-        instance._build_programs()
-    else:
+    if programs is not None:
         programs += instance.transpiled_programs
+        return
+    for attempt in range(BUILD_ATTEMPTS):
+        try:
+            return instance._build_programs()
+        except (ValueError, RuntimeError) as error:
+            # tilus 0.2.0 writes a program's text into its cache without a lock: a process that reads it half-written,
+            # as another builds the same program, believes in a collision.
+            if "different from the cached one" not in str(error) or attempt == BUILD_ATTEMPTS - 1:
+                raise
+            time.sleep(0.2)

@@ -1,9 +1,14 @@
-"""bf16 made right in Triton's CPU interpreter (TRITON_INTERPRET=1).
+"""Triton's CPU interpreter (TRITON_INTERPRET=1) with bf16 made right, and with its programs in another order.
 
 Triton 3.6 and 3.7 keep bf16 as its bits in uint16, multiply these bits as integers in `tl.dot` and arithmetic, and cut
 fp32 off instead of rounding it (github.com/triton-lang/triton issue 11584). Here bf16 operands are computed in
 fp32, which holds them exactly, and results are rounded to nearest even, as the hardware does.
 """
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import product
 
 import numpy as np
 import triton
@@ -66,3 +71,28 @@ def install_if_interpreting() -> None:
     InterpreterBuilder.create_dot = dot
     InterpreterBuilder.binary_op = binary
     InterpreterBuilder._bf16_is_right = True
+
+
+Point = tuple[int, int, int]
+
+
+@contextmanager
+def programs_in(order: Callable[[list[Point]], list[Point]]) -> Iterator[None]:
+    """Within it, the programs of a launch run one after the other in the order that `order` makes of their indices,
+    instead of x slowest, z fastest. The interpreter has one thread: a program that waits for a later one hangs.
+    """
+    original = InterpreterBuilder.set_grid_idx
+
+    @lru_cache(maxsize=16)
+    def ordered(grid: Point) -> dict[Point, Point]:
+        natural = list(product(*map(range, grid)))
+        return dict(zip(natural, order(list(natural)), strict=True))
+
+    def set_grid_idx(self, x: int, y: int, z: int) -> None:
+        original(self, *ordered(tuple(self.grid_dim))[x, y, z])
+
+    InterpreterBuilder.set_grid_idx = set_grid_idx
+    try:
+        yield
+    finally:
+        InterpreterBuilder.set_grid_idx = original

@@ -27,6 +27,7 @@ class Measuring:
 
     def __init__(self):
         self.asked = []
+        self.built = []
         self.us = dict(US)
         self.stop_after = None
 
@@ -49,6 +50,7 @@ def gpu(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(worker, "measure", measuring)
+    monkeypatch.setattr(tuning, "build_ahead", lambda problems, **how: measuring.built.extend(problems))
     monkeypatch.setattr(compare, "JOURNALS", tmp_path / "journals")
     return measuring
 
@@ -362,3 +364,13 @@ def test_the_doctor_tells_what_is_there_and_what_is_not(no_gpu, capsys, monkeypa
 def test_the_doctor_reads_every_requirement_of_the_project():
     names = [requirement.name for requirement in doctor.requirements()]
     assert {"torch", "triton", "tilus", "apache-tvm-ffi", "cuda-bindings", "rich", "pandas"} <= set(names)
+
+
+def test_what_is_measured_is_built_ahead_unless_a_search_builds_it(gpu):
+    run("--workload", "router", "--tokens", "1,4", "--only", VECTOR)
+    assert [(problem.m, [kernel.full_name for kernel in kernels]) for problem, kernels in gpu.built] == [
+        (m, [BASELINE, VECTOR]) for m in (1, 4)
+    ]
+    gpu.built.clear()
+    run("--workload", "router", "--tokens", "1", "--only", VECTOR, "--tune", "quick")
+    assert gpu.built == []

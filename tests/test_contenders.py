@@ -2,6 +2,7 @@
 
 import importlib
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -235,3 +236,23 @@ def test_a_candidate_is_a_file_and_a_function(place):
 def test_a_candidates_file_is_there():
     with pytest.raises(FileNotFoundError, match=r"there is no file no_such_file\.py"):
         candidate.candidate("no_such_file.py:f")
+
+
+def test_a_name_with_a_split_is_the_kernel_with_that_split():
+    problem = Matmul(4, 32, 1024)
+    base, split = contenders.find("tilus/semaphore.fp32"), contenders.find("tilus/semaphore.fp32@s3")
+    assert split.full_name == "tilus/semaphore.fp32@s3"
+    config = split.default_config(problem)
+    assert config.split_k == 3
+    assert replace(config, split_k=base.default_config(problem).split_k) == base.default_config(problem)
+    inputs = problem.inputs("cpu")
+    out = split.launch(inputs.a, inputs.b, config=config)
+    torch.testing.assert_close(out, inputs.a @ inputs.b, rtol=2e-2, atol=2e-2)
+    chosen = contenders.choose(contenders.all_contenders(), only=["tilus/semaphore.fp32@s3"])
+    assert [kernel.full_name for kernel in chosen] == ["torch/mm", "tilus/semaphore.fp32@s3"]
+
+
+@pytest.mark.parametrize("name", ["tilus/nothing@s3", "tilus/semaphore.fp32@s0", "tilus/semaphore.fp32@sx"])
+def test_a_split_of_nothing_is_an_error(name):
+    with pytest.raises(ValueError, match="no contender"):
+        contenders.choose(contenders.all_contenders(), only=[name])

@@ -1,11 +1,16 @@
-"""bf16 in Triton's interpreter, bit for bit what the hardware and torch make of it."""
+"""bf16 in Triton's interpreter, bit for bit what the hardware and torch make of it; programs in other orders."""
+
+import random
 
 import pytest
 import torch
 import triton
 import triton.language as tl
 
-import kernels_triton  # noqa: F401  (installs the correction)
+import kernels_triton
+from common.epilogue import Epilogue
+from common.problem import Matmul
+from kernels_triton.interpreter import programs_in
 
 pytestmark = pytest.mark.skipif(not triton.knobs.runtime.interpret, reason="kernels are compiled here, not interpreted")
 
@@ -43,3 +48,24 @@ def test_arithmetic_and_casts_round_to_nearest_even():
     _arithmetic_kernel[(1,)](a, b, *outs, wide, SIZE=1024)
     for out, expected in zip(outs, (a + b, a * b, torch.minimum(a, b), wide.bfloat16()), strict=True):
         torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def shuffled(points):
+    return random.Random(0).sample(points, len(points))
+
+
+def splits_in_order(points):
+    """Tiles shuffled, but the splits of each tile in their order, which the waiting of turns needs."""
+    return sorted(shuffled(points), key=lambda point: point[1])
+
+
+@pytest.mark.parametrize("kernel", kernels_triton.KERNELS, ids=lambda kernel: kernel.full_name)
+def test_the_order_of_programs_changes_no_bit(kernel):
+    orders = [splits_in_order] if kernel.protocol.value == "serial" else [lambda points: points[::-1], shuffled]
+    problem = Matmul(20, 40, 256, epilogue=Epilogue.RELU)
+    inputs = problem.inputs("cpu")
+    config = next(config for config in kernel.configs(problem) if config.split_k == 4)
+    natural = kernel.launch(inputs.a, inputs.b, epilogue=problem.epilogue, config=config)
+    for order in orders:
+        with programs_in(order):
+            assert torch.equal(kernel.launch(inputs.a, inputs.b, epilogue=problem.epilogue, config=config), natural)
