@@ -252,7 +252,8 @@ def _ranked(rows: Iterable[Row], timing: str) -> list[Row]:
 
 
 def overview_table(rows: Sequence[Row], contenders: Sequence[str] = ("*",)) -> Table:
-    """A line a problem, a column a contender that any pattern of `contenders` names: us, and times torch.mm."""
+    """A line a problem, a column a contender that any pattern of `contenders` names: us, and times torch.mm; a line a
+    contender where there is but one problem."""
     lead = leading_timing(rows)
     problems = by_problem(rows)
     names = list(dict.fromkeys(row.contender for row in rows))
@@ -272,7 +273,10 @@ def overview_table(rows: Sequence[Row], contenders: Sequence[str] = ("*",)) -> T
         stored = "[N, K]" if problem["layout"] == "nk" else "[K, N]"
         title = f"{shape}, {problem['dtype']}, weight stored {stored}"
         title += f", {problem['epilogue']}" if problem["epilogue"] != "none" else ""
-    return Table(title, ["T" if same else "problem", *names], lines, foot=f"{source_of(rows)}. {_legend(lead)}")
+    header = ["T" if same else "problem", *names]
+    if len(lines) == 1:
+        header, lines = ["contender", f"T = {lines[0][0]}"], list(zip(names, lines[0][1:], strict=True))
+    return Table(title, header, lines, foot=f"{source_of(rows)}. {_legend(lead)}")
 
 
 def _overview_cell(row: Row | None, lead: str | None, fastest: float | None) -> str:

@@ -366,11 +366,11 @@ def test_the_doctor_reads_every_requirement_of_the_project():
     assert {"torch", "triton", "tilus", "apache-tvm-ffi", "cuda-bindings", "rich", "pandas"} <= set(names)
 
 
-def test_what_is_measured_is_built_ahead_unless_a_search_builds_it(gpu):
+def test_what_is_measured_is_built_ahead_unless_a_search_builds_it(gpu, tmp_path):
     run("--workload", "router", "--tokens", "1,4", "--only", VECTOR)
     assert [(problem.m, [kernel.full_name for kernel in kernels]) for problem, kernels in gpu.built] == [
         (m, [BASELINE, VECTOR]) for m in (1, 4)
     ]
     gpu.built.clear()
-    run("--workload", "router", "--tokens", "1", "--only", VECTOR, "--tune", "quick")
+    run("--workload", "router", "--tokens", "1", "--only", VECTOR, "--tune", "quick", "--output", str(tmp_path / "b"))
     assert gpu.built == []
