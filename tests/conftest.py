@@ -17,6 +17,15 @@ def pytest_collection_modifyitems(items):
             item.add_marker(skip)
 
 
+def pytest_generate_tests(metafunc):
+    """Each kernel of a file in every language, for the classes that take their tests from matmul_cases."""
+    if "kernel" in metafunc.fixturenames and hasattr(metafunc.cls, "name"):
+        import matmul_cases
+
+        kernels = matmul_cases.kernels_named(metafunc.cls.name)
+        metafunc.parametrize("kernel", kernels, ids=lambda kernel: kernel.full_name)
+
+
 @pytest.fixture(scope="session")
 def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,11 +1,15 @@
-"""One set of cases for every matmul kernel of both languages, and the tests that each pair's file runs on them."""
+"""One set of cases for every matmul kernel of both languages, and the tests that each pair's file runs on them.
 
-from collections.abc import Callable
+class TestSemaphore(matmul_cases.MatmulTests):
+    name = "semaphore"
+"""
 
 import pytest
 import torch
 from torch import Tensor
 
+import kernels_tilus
+import kernels_triton
 from common.accuracy import Judge
 from common.epilogue import Epilogue
 from common.kernel import Kernel
@@ -156,10 +160,40 @@ def check_two_streams(kernel: Kernel, device: torch.device) -> None:
             assert_right(kernel, problem, judge, out, config)
 
 
+def kernels_named(name: str) -> list[Kernel]:
+    """All variants of a kernel file, in every language that has it."""
+    return [kernel for kernel in (*kernels_triton.KERNELS, *kernels_tilus.KERNELS) if kernel.name == name]
+
+
+class MatmulTests:
+    """What every matmul kernel is held to. `kernel` is each of `kernels_named(name)` in turn (conftest.py)."""
+
+    name: str
+
+    @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+    def test_matches_torch_and_float64(self, kernel, problem, device):
+        check_matches_torch_and_float64(kernel, problem, device, configs=1)
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize("problem", LARGE_PROBLEMS, ids=lambda problem: problem.name)
+    def test_large_problems_match(self, kernel, problem, device):
+        check_matches_torch_and_float64(kernel, problem, device, configs=1)
+
+    def test_strided_operands(self, kernel, device):
+        check_strided_operands(kernel, device)
+
+    def test_repeats_on_a_dirty_workspace(self, kernel, device):
+        check_repeats_on_a_dirty_workspace(kernel, device, runs=3 if device.type == "cpu" else 100)
+
+    @pytest.mark.gpu
+    def test_graph_capture_and_replay(self, kernel, device):
+        check_graph(kernel, device)
+
+    @pytest.mark.gpu
+    def test_two_streams(self, kernel, device):
+        check_two_streams(kernel, device)
+
+
 def _any_epilogue(kernel: Kernel) -> Epilogue:
     """NONE, or for the unfused variants, which need one, RELU."""
     return Epilogue.RELU if kernel.supports(Matmul(16, 16, 64), None) else Epilogue.NONE
-
-
-def case_id(case: Matmul | Kernel | Callable) -> str:
-    return case.full_name if isinstance(case, Kernel) else case.name

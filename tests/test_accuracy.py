@@ -7,7 +7,7 @@ import torch
 from common.accuracy import Judge
 
 
-@pytest.mark.parametrize("problem", cases.PROBLEMS, ids=cases.case_id)
+@pytest.mark.parametrize("problem", cases.PROBLEMS, ids=lambda problem: problem.name)
 def test_zeros_and_unwritten_elements_fail(problem):
     judge = Judge(problem, problem.inputs("cpu"))
     right = judge.reference.to(problem.out_dtype)
@@ -19,7 +19,7 @@ def test_zeros_and_unwritten_elements_fail(problem):
     assert not judge.judge(unwritten, roundings=100).ok
 
 
-@pytest.mark.parametrize("problem", [p for p in cases.PROBLEMS if p.k >= 64], ids=cases.case_id)
+@pytest.mark.parametrize("problem", [p for p in cases.PROBLEMS if p.k >= 64], ids=lambda problem: problem.name)
 def test_a_missing_step_of_k_fails(problem):
     """One sixteenth of K left out, as a split that starts late would; the bound is not so loose that it passes."""
     inputs = problem.inputs("cpu")
@@ -29,7 +29,7 @@ def test_a_missing_step_of_k_fails(problem):
     assert not judge.judge(short.to(problem.out_dtype), roundings=4).ok
 
 
-@pytest.mark.parametrize("problem", cases.PROBLEMS, ids=cases.case_id)
+@pytest.mark.parametrize("problem", cases.PROBLEMS, ids=lambda problem: problem.name)
 def test_inputs_are_the_same_every_time_and_laid_out_as_asked(problem):
     once, again = problem.inputs("cpu", seed=3), problem.inputs("cpu", seed=3)
     assert torch.equal(once.a, again.a) and torch.equal(once.b, again.b)

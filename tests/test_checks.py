@@ -70,7 +70,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-@pytest.mark.parametrize("kernel", KERNELS, ids=cases.case_id)
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.full_name)
 def test_bad_input_is_refused(kernel, case, device, monkeypatch):
     change, error, message = BAD[case]
     given = {"a": tensor(M, K, device=device), "b": tensor(K, N, device=device), **change(device)}
@@ -83,7 +83,7 @@ def test_bad_input_is_refused(kernel, case, device, monkeypatch):
         kernel.launch(given.pop("a"), given.pop("b"), **given)
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=cases.case_id)
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.full_name)
 def test_a_config_that_cannot_run_is_refused(kernel, device):
     from dataclasses import replace
 

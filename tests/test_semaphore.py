@@ -1,4 +1,4 @@
-"""semaphore, in every language that has it: the same cases for all."""
+"""semaphore, in every language that has it; and what tilus' pool and copies ask for besides."""
 
 import matmul_cases as cases
 import pytest
@@ -6,49 +6,17 @@ import tilus
 import torch
 from tilus import int32
 
-import kernels_tilus
-import kernels_triton
 from common import workspace
 from common.accuracy import Judge
 from common.problem import Layout, Matmul
 
-KERNELS = [k for package in (kernels_triton, kernels_tilus) for k in package.KERNELS if k.name == "semaphore"]
-each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=cases.case_id)
+
+class TestSemaphore(cases.MatmulTests):
+    name = "semaphore"
 
 
-@each_kernel
-@pytest.mark.parametrize("problem", cases.PROBLEMS, ids=cases.case_id)
-def test_matches_torch_and_float64(kernel, problem, device):
-    cases.check_matches_torch_and_float64(kernel, problem, device, configs=1)
-
-
-@pytest.mark.gpu
-@each_kernel
-@pytest.mark.parametrize("problem", cases.LARGE_PROBLEMS, ids=cases.case_id)
-def test_large_problems_match(kernel, problem, device):
-    cases.check_matches_torch_and_float64(kernel, problem, device, configs=1)
-
-
-@each_kernel
-def test_strided_operands(kernel, device):
-    cases.check_strided_operands(kernel, device)
-
-
-@each_kernel
-def test_repeats_on_a_dirty_workspace(kernel, device):
-    cases.check_repeats_on_a_dirty_workspace(kernel, device, runs=3 if device.type == "cpu" else 100)
-
-
-@pytest.mark.gpu
-@each_kernel
-def test_graph_capture_and_replay(kernel, device):
-    cases.check_graph(kernel, device)
-
-
-@pytest.mark.gpu
-@each_kernel
-def test_two_streams(kernel, device):
-    cases.check_two_streams(kernel, device)
+def of(full_name):
+    return next(kernel for kernel in cases.kernels_named("semaphore") if kernel.full_name == full_name)
 
 
 class _DirtyPool(tilus.Script):
@@ -68,7 +36,7 @@ def test_a_dirty_pool_is_nobodys_turn(left, device):
     problem = Matmul(16, 256, 4096, layout=Layout.NK)
     inputs = problem.inputs(device)
     judge = Judge(problem, inputs)
-    in_place = next(kernel for kernel in KERNELS if kernel.full_name == "tilus/semaphore.in_place")
+    in_place = of("tilus/semaphore.in_place")
     config = next(config for config in in_place.configs(problem) if config.split_k == 4)
     cases.run(in_place, problem, inputs, config=config)
     _DirtyPool()(left)
@@ -81,7 +49,7 @@ def test_a_dirty_workspace_is_nobodys_turn(device):
     problem = Matmul(16, 256, 4096, layout=Layout.NK)
     inputs = problem.inputs(device)
     judge = Judge(problem, inputs)
-    fp32 = next(kernel for kernel in KERNELS if kernel.full_name == "tilus/semaphore.fp32")
+    fp32 = of("tilus/semaphore.fp32")
     config = next(config for config in fp32.configs(problem) if config.split_k == 4)
     for left in (1, 2, 3, 7, -1):
         workspace.semaphores(256, inputs.a.device).fill_(left)
@@ -91,7 +59,7 @@ def test_a_dirty_workspace_is_nobodys_turn(device):
 
 
 def test_what_cp_async_cannot_copy_is_refused(device):
-    in_place = next(kernel for kernel in KERNELS if kernel.full_name == "tilus/semaphore.in_place")
+    in_place = of("tilus/semaphore.in_place")
     assert "K = 129 is odd" in in_place.supports(Matmul(4, 16, 129), None)
     assert "N = 7 is odd" in in_place.supports(Matmul(4, 7, 128), None)
     assert in_place.supports(Matmul(4, 7, 128, layout=Layout.NK), None) is None
