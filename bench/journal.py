@@ -14,7 +14,7 @@ from typing import Any
 
 from common.problem import SHORT_DTYPE, Matmul
 
-SCHEMA = 2
+SCHEMA = 3
 
 PASSED = "passed"
 WRONG = "wrong"
@@ -65,7 +65,7 @@ class Row:
     bitwise_equal: bool | None
     deterministic: bool
     workspace_bytes: int | None
-    launches: int
+    launches: int | None
     floor: dict[str, dict[str, float]]
     noise: dict[str, float]
     clocks: dict[str, Any]
@@ -100,6 +100,9 @@ def _upgraded(values: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"row of schema {schema}; this reader knows 1 to {SCHEMA}")
     if schema == 1:  # did not hold what was asked for: what was timed stands for it
         values = {**values, "asked": list(values["timing"]), "schema": 2}
+    if schema <= 2:  # did not tell dependent launches apart by protocol
+        pdl = values["protocol"] == "separate" and values["variant"].endswith("_pdl")
+        values = {**values, "protocol": "separate+pdl" if pdl else values["protocol"], "schema": 3}
     return values
 
 

@@ -282,7 +282,7 @@ KERNELS = tuple(
         name="decompose_k",
         variant=variant,
         language=Language.TRITON,
-        protocol=Protocol.SEPARATE,
+        protocol=Protocol.SEPARATE_PDL if variant == "vector_pdl" else Protocol.SEPARATE,
         launch=partial(matmul, variant=variant),
         config_type=DecomposeKConfig,
         configs=partial(configs, variant=variant),

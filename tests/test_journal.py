@@ -92,6 +92,15 @@ def test_rows_of_the_first_schema_are_read(tmp_path):
     assert read.asked == ["warm", "host"] and read.schema == SCHEMA
 
 
+@pytest.mark.parametrize(("variant", "protocol"), [("vector", "separate"), ("vector_pdl", "separate+pdl")])
+def test_rows_of_the_second_schema_tell_dependent_launches_apart(tmp_path, variant, protocol):
+    values = {**row().to_json(), "variant": variant, "protocol": "separate", "schema": 2}
+    path = tmp_path / "old.jsonl"
+    path.write_text(json.dumps(values) + "\n")
+    (read,) = read_rows(path)
+    assert read.protocol == protocol and read.schema == SCHEMA
+
+
 def test_a_json_list_is_read(tmp_path):
     path = tmp_path / "rows.json"
     path.write_text(json.dumps([row().to_json(), row("torch/mm").to_json()], indent=1))
