@@ -95,7 +95,7 @@ def _with_split(full_name: str) -> Kernel:
 
 
 def choose(kernels: Iterable[Kernel], only: Sequence[str] = (), skip: Sequence[str] = ()) -> list[Kernel]:
-    """Those that `only` names (all, where it is empty) and `skip` does not; the baseline always.
+    """Those that `only` names (all, where it is empty), and candidates; none that `skip` names; the baseline always.
 
     A name is a full name, a file's name, file.variant, a language, or a pattern (*, ?, [..]) of any of these; or, in
     `only`, a full name and a split, '@s4'. Raises ValueError for one that names nothing.
@@ -117,7 +117,8 @@ def choose(kernels: Iterable[Kernel], only: Sequence[str] = (), skip: Sequence[s
         for kernel in kernels
         if kernel.full_name == BASELINE
         or (
-            (not only or any(_named(kernel, pattern) for pattern in only))
+            # A candidate was brought to be seen.
+            (not only or kernel.language is Language.CANDIDATE or any(_named(kernel, pattern) for pattern in only))
             and not any(_named(kernel, pattern) for pattern in skip)
         )
     ]

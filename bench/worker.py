@@ -397,6 +397,8 @@ def _examine(referee: Referee, name: str, config: MatmulConfig | None, result: R
     source = "search"
     if config is None:
         config, source = tuned.pick(kernel, problem, tuned.slug_of(device))
+        if listed.SPLIT.search(name):
+            source = "split"
     if config is not None:
         result.config, result.config_source = asdict(config), source
     if kernel.build is not None and device.type == "cuda":

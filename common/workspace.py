@@ -32,7 +32,7 @@ def next_ticket() -> int:
     A launch that takes turns 1, 2, ... writes ticket + turn to its semaphores and waits for the same, so that
     whatever an earlier launch left in them, zero or not, is nobody's turn.
     """
-    return (next(_tickets) % (1 << (31 - TICKET_BITS)) or 1) << TICKET_BITS
+    return (next(_tickets) % ((1 << (31 - TICKET_BITS)) - 1) + 1) << TICKET_BITS
 
 
 def semaphores(count: int, device: torch.device) -> Tensor:

@@ -252,6 +252,14 @@ def test_a_name_with_a_split_is_the_kernel_with_that_split():
     assert [kernel.full_name for kernel in chosen] == ["torch/mm", "tilus/semaphore.fp32@s3"]
 
 
+def test_a_candidate_takes_part_whoever_else_is_named(tmp_path):
+    place = tmp_path / "mine.py"
+    place.write_text("def f(a, b):\n    return a @ b\n")
+    kernels = contenders.all_contenders([f"{place}:f"])
+    chosen = {kernel.language for kernel in contenders.choose(kernels, only=["triton"])}
+    assert chosen == {Language.TORCH, Language.TRITON, Language.CANDIDATE}
+
+
 @pytest.mark.parametrize("name", ["tilus/nothing@s3", "tilus/semaphore.fp32@s0", "tilus/semaphore.fp32@sx"])
 def test_a_split_of_nothing_is_an_error(name):
     with pytest.raises(ValueError, match="no contender"):

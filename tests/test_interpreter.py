@@ -8,6 +8,7 @@ from tilus.hidet.ir.primitives.cuda.atomic import atomic_add
 from tilus.hidet.ir.primitives.cuda.ldst import load, store
 from tilus.utils import cdiv
 
+import kernels_tilus
 from common.epilogue import Epilogue
 from common.kernel import MatmulConfig
 from common.problem import Layout, Matmul
@@ -441,16 +442,21 @@ def test_debug_shows_any_tile_of_a_chosen_block():
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("kernel", kernels_tilus.KERNELS, ids=lambda kernel: kernel.full_name)
 @pytest.mark.parametrize("layout", Layout)
-@pytest.mark.parametrize("epilogue", [Epilogue.NONE, Epilogue.BIAS_RELU, Epilogue.SILU])
-@pytest.mark.parametrize("variant", ["in_place", "fp32"])
-def test_the_gpu_agrees(layout, epilogue, variant):
-    """Up to the order of the fp32 sums, and what that does to the roundings after it."""
-    problem = Matmul(17, 48, 1024, layout=layout, epilogue=epilogue, out_dtype=torch.float32)
-    inputs = problem.inputs("cpu")
-    config = MatmulConfig(16, 16, 128, 4, 2, 4)
-    options = {"epilogue": epilogue, "out_dtype": torch.float32, "config": config, "variant": variant}
-    here = semaphore.matmul(inputs.a, inputs.b, bias=inputs.bias, **options)
-    moved = problem.inputs("cuda")
-    there = semaphore.matmul(moved.a, moved.b, bias=moved.bias, **options)
-    torch.testing.assert_close(there.cpu(), here, rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("epilogue", [Epilogue.RELU, Epilogue.BIAS_RELU, Epilogue.SILU])
+@pytest.mark.parametrize("dtypes", [(torch.bfloat16, torch.float32), (torch.float16, torch.float16)], ids=str)
+def test_the_gpu_agrees(kernel, layout, epilogue, dtypes):
+    """Up to the order of the fp32 sums, and what that does to the roundings after it: where the output is fp32 nothing
+    else may differ; where it is half precision, an element may land on the other side of each rounding."""
+    problem = Matmul(17, 48, 1024, dtypes[0], dtypes[1], layout, epilogue)
+    config = kernel.config_from(vars(MatmulConfig(16, 16, 128, 4, 2, 4)))
+
+    def result(device):
+        inputs = problem.inputs(device)
+        options = {"epilogue": epilogue, "out_dtype": problem.out_dtype, "config": config}
+        return kernel.launch(inputs.a, inputs.b, bias=inputs.bias, **options).cpu()
+
+    ulp = torch.finfo(problem.out_dtype).eps
+    tolerance = 1e-5 if problem.out_dtype is torch.float32 else kernel.roundings(config) * ulp
+    torch.testing.assert_close(result("cuda"), result("cpu"), rtol=tolerance, atol=max(tolerance, 1e-5))

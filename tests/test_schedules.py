@@ -25,8 +25,12 @@ from common.problem import Layout, Matmul
 from kernels_tilus import interpreter, launching
 from kernels_tilus.interpreter import Deadlock, MissingSync, NotClean, PendingCopy, Race, Schedule
 
-KERNELS = {kernel.variant: kernel for kernel in kernels_tilus.KERNELS if kernel.name == "semaphore"}
-each_variant = pytest.mark.parametrize("variant", KERNELS)
+KERNELS = {
+    kernel.variant if kernel.name == "semaphore" else f"{kernel.name}.{kernel.variant}": kernel
+    for kernel in kernels_tilus.KERNELS
+}
+each_kernel = pytest.mark.parametrize("variant", KERNELS)
+each_variant = pytest.mark.parametrize("variant", ["in_place", "fp32"])  # of the semaphore
 
 PROBLEM = Matmul(20, 40, 512, layout=Layout.NK, epilogue=Epilogue.BIAS_RELU)
 CONFIG = MatmulConfig(16, 16, 64, split_k=4, num_warps=2, num_stages=3)
@@ -35,14 +39,15 @@ TILES = 2 * 3
 
 def run(variant, problem, config, schedule=None, seed=0):
     inputs = problem.inputs("cpu", seed)
+    kernel = KERNELS[variant]
     with interpreter.using(schedule):
-        return KERNELS[variant].launch(
+        return kernel.launch(
             inputs.a,
             inputs.b,
             bias=inputs.bias,
             epilogue=problem.epilogue,
             out_dtype=problem.out_dtype,
-            config=config,
+            config=kernel.config_from(vars(config)),
         )
 
 
@@ -84,8 +89,8 @@ orders = st.sampled_from(["natural", "reversed", "random"])
 schedules = st.builds(Schedule, order=orders, resident=st.none() | st.integers(1, 12), seed=st.integers(0, 999))
 
 
-@each_variant
-@settings(max_examples=50, deadline=None)
+@each_kernel
+@settings(max_examples=30, deadline=None)
 @given(matmul=matmuls(), schedule=schedules)
 def test_every_schedule_gives_the_same_right_answer(variant, matmul, schedule):
     problem, config = matmul
