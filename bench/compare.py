@@ -36,7 +36,7 @@ DTYPES = ("bf16", "fp16", "fp32")
 TUNE = ("off", "quick", "full")
 EPILOGUES = ("none", "relu", "bias_relu", "silu", "sigmoid")
 
-NEEDS_GPU = "There is no CUDA device: timing, --tune, --against and what is unsupported above need one."
+NEEDS_GPU = "There is no CUDA device: timing and --tune need one."
 CHECKED_TOKENS = (1, 2)  # of a workload on the CPU, where --tokens does not say which
 
 
@@ -73,18 +73,11 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--workload", metavar="NAME", help="a named list of problems: router (see --list)")
     what.add_argument("--shape", metavar="MxNxK", action="append", default=[], help="one problem; repeatable")
     what.add_argument("--tokens", metavar="T,T,...", help="the workload's T, where not all of them")
+    what.add_argument("--layout", choices=LAYOUTS, default="nk", help="how the weight is stored (default: %(default)s)")
+    what.add_argument("--dtype", choices=DTYPES, default="bf16", help="of the inputs (default: %(default)s)")
+    what.add_argument("--out-dtype", choices=DTYPES, help="of the output (default: that of the inputs)")
     what.add_argument(
-        "--layout", choices=("nk", "kn"), default="nk", help="how the weight is stored (default: %(default)s)"
-    )
-    what.add_argument(
-        "--dtype", choices=("bf16", "fp16", "fp32"), default="bf16", help="of the inputs (default: %(default)s)"
-    )
-    what.add_argument(
-        "--out-dtype", choices=("bf16", "fp16", "fp32"), help="of the output (default: that of the inputs)"
-    )
-    epilogues = ("none", "relu", "bias_relu", "silu", "sigmoid")
-    what.add_argument(
-        "--epilogue", choices=epilogues, default="none", help="fused pointwise end (default: %(default)s)"
+        "--epilogue", choices=EPILOGUES, default="none", help="fused pointwise end (default: %(default)s)"
     )
 
     who = made.add_argument_group("contenders", "torch/mm, the baseline, always takes part")
@@ -100,9 +93,7 @@ def parser() -> argparse.ArgumentParser:
         "--timing", default="cold,warm", help="of cold, warm, host, with commas between (default: %(default)s)"
     )
     how.add_argument("--rounds", type=int, help="in which each contender has its turn")
-    how.add_argument(
-        "--tune", choices=("off", "quick", "full"), default="off", help="search configs (default: %(default)s)"
-    )
+    how.add_argument("--tune", choices=TUNE, default="off", help="search configs (default: %(default)s)")
     how.add_argument("--require-gpu", action="store_true", help="exit 2 where there is no GPU")
 
     where = made.add_argument_group("rows")
@@ -241,9 +232,13 @@ def _opened(args: argparse.Namespace) -> Path:
         raise UsageError(f"--output {path} is there already; --resume goes on with it")
     journal = Journal(path)
     path.touch()
-    for leftover in _of_ranks(path):
-        _append_new(journal, read_rows(leftover))
-        leftover.unlink()
+    try:
+        journal.rows()
+        for leftover in _of_ranks(path):
+            _append_new(journal, read_rows(leftover))
+            leftover.unlink()
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
     return path
 
 
@@ -354,8 +349,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if args.fail_over is not None and not args.against:
             raise UsageError("--fail-over needs --against OLD")
-        if not has_gpu() and (args.require_gpu or args.fail_over is not None):
-            raise UsageError(f"{'--require-gpu' if args.require_gpu else '--fail-over'}: there is no CUDA device")
+        if not has_gpu() and args.require_gpu:
+            raise UsageError("--require-gpu: there is no CUDA device")
+        if not has_gpu() and args.against:
+            raise UsageError(
+                "--against: there is no CUDA device to measure on; two files: bench/report.py NEW --against OLD"
+            )
+        if args.out_dtype not in (None, args.dtype, "fp32"):
+            raise UsageError(f"--out-dtype is {args.out_dtype}; accepted: that of the inputs, {args.dtype}, or fp32")
+        for flag, file in (("--csv", args.csv), ("--json", args.json)):
+            if file and not Path(file).resolve().parent.is_dir():
+                raise UsageError(f"{flag} {file}: there is no such folder")
         if args.doctor:
             return show_doctor()
         if args.list:
@@ -405,8 +409,11 @@ def compare(args: argparse.Namespace) -> int:
         report.write_csv(rows, args.csv)
     if args.json:
         report.write_json(rows, args.json)
-    if old and has_gpu():
-        code = report.show_changes(out, rows, old, args.fail_over) or code
+    if args.against:
+        try:
+            code = report.show_changes(out, rows, old, args.fail_over) or code
+        except ValueError as error:
+            raise UsageError(str(error)) from None
     return code
 
 

@@ -64,7 +64,6 @@ def machine() -> Iterator[tuple[str, str, str]]:
         "C compiler",
         *_tool(c_compiler and shutil.which(c_compiler), r"([\d.]+)$", "Triton compiles launchers with it"),
     )
-    yield "ncu", *_tool(shutil.which("ncu"), r"Version ([\d.]+)", "profiles only")
 
 
 def _nvml() -> tuple[str, str]:

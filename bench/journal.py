@@ -103,6 +103,8 @@ def _upgraded(values: dict[str, Any]) -> dict[str, Any]:
     if schema <= 2:  # did not tell dependent launches apart by protocol
         pdl = values["protocol"] == "separate" and values["variant"].endswith("_pdl")
         values = {**values, "protocol": "separate+pdl" if pdl else values["protocol"], "schema": 3}
+        if "@s" in values["variant"]:  # nor a config by its split from a kernel's own rule
+            values["config_source"] = "split"
     return values
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import geometric_mean
+from typing import Any
 
 if not __package__:  # run as a script: what to import from is the folder above, not this one
     sys.path[:1] = [str(Path(__file__).resolve().parent.parent)]
@@ -345,14 +346,19 @@ def markdown(rows: Sequence[Row]) -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """One contender on one problem in two files. verdict: 'faster', 'slower' or 'tie' by the quartiles of its time,
-    which lie apart or do not; 'broken' and 'repaired' where only one of the two passed; 'failed' where neither."""
+    """One contender on one problem in two files.
+
+    speedup: the new speed-up over the old, each against the torch.mm of its own run, so that what moved the whole
+    machine cancels. verdict: 'faster' or 'slower' where the two speed-ups' 95% intervals lie apart, else 'tie';
+    'baseline' for torch.mm itself; 'broken' and 'repaired' where only one of the two passed; 'failed' where neither.
+    """
 
     problem: str
     contender: str
     timing: str
     old_us: float | None
     new_us: float | None
+    speedup: float | None
     verdict: str
     message: str = ""
 
@@ -371,13 +377,19 @@ def changes(new: Sequence[Row], old: Sequence[Row]) -> list[Change]:
                     found.append(_change(*where, timing, was.timing[timing], row.timing[timing]))
         else:
             verdict = "broken" if was.status == PASSED else "repaired" if row.status == PASSED else "failed"
-            found.append(Change(*where, "", None, None, verdict, f"{row.status}: {row.message}"))
+            found.append(Change(*where, "", None, None, None, verdict, f"{row.status}: {row.message}"))
     return found
 
 
-def _change(problem: str, contender: str, timing: str, was: Mapping[str, float], now: Mapping[str, float]) -> Change:
-    verdict = "faster" if now["q3_us"] < was["q1_us"] else "slower" if now["q1_us"] > was["q3_us"] else "tie"
-    return Change(problem, contender, timing, was["median_us"], now["median_us"], verdict)
+def _change(problem: str, contender: str, timing: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> Change:
+    if "baseline" in (was["verdict"], now["verdict"]):
+        verdict = "baseline"
+    elif now["speedup_high"] < was["speedup_low"]:
+        verdict = "slower"
+    else:
+        verdict = "faster" if now["speedup_low"] > was["speedup_high"] else "tie"
+    ratio = now["speedup"] / was["speedup"]
+    return Change(problem, contender, timing, was["median_us"], now["median_us"], ratio, verdict)
 
 
 def regressions(found: Iterable[Change], fail_over: float) -> list[Change]:
@@ -385,8 +397,7 @@ def regressions(found: Iterable[Change], fail_over: float) -> list[Change]:
     return [
         change
         for change in found
-        if change.verdict == "broken"
-        or (change.verdict == "slower" and change.new_us > change.old_us * (1 + fail_over / 100))
+        if change.verdict == "broken" or (change.verdict == "slower" and change.speedup * (1 + fail_over / 100) < 1)
     ]
 
 
@@ -395,15 +406,15 @@ def changes_table(found: Sequence[Change], new: Sequence[Row], old: Sequence[Row
     for change in found:
         times = ["", "", ""]
         if change.old_us is not None:
-            difference = change.new_us / change.old_us - 1
-            times = [f"{change.old_us:.2f}", f"{change.new_us:.2f}", f"{100 * difference:+.1f}%"]
+            times = [f"{change.old_us:.2f}", f"{change.new_us:.2f}", f"{change.speedup:.3f}x"]
         verdict = f"{change.verdict}: {change.message}" if change.message else change.verdict
         lines.append([change.problem, change.contender, change.timing, *times, verdict])
     verdicts = [change.verdict for change in found]
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("faster", "tie", "slower", "broken")]
     alone = len({(r.problem["name"], r.contender) for r in new} ^ {(r.problem["name"], r.contender) for r in old})
-    foot = f"{', '.join(counts)}; {alone} rows stand in one of the files only. Old: {source_of(old)}"
-    header = ["problem", "contender", "timing", "old us", "new us", "change", "verdict"]
+    foot = f"{', '.join(counts)}; {alone} rows stand in one of the files only. Speed and verdict: "
+    foot += f"speed-ups over torch.mm, each of its own run, and their intervals. Old: {source_of(old)}"
+    header = ["problem", "contender", "timing", "old us", "new us", "speed", "verdict"]
     return Table("against the old file", header, lines, foot=foot)
 
 
@@ -468,8 +479,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def show_changes(out: Console, new: Sequence[Row], old: Sequence[Row], fail_over: float | None) -> int:
-    """Prints two files row by row; returns the exit code."""
+    """Prints two files row by row; returns the exit code. Raises ValueError where a limit is given and there is
+    nothing to hold against it."""
     found = changes(new, old)
+    if fail_over is not None and not found:
+        raise ValueError("--fail-over: the two files have no row in common")
     out.print(changes_table(found, new, old))
     failed = [] if fail_over is None else regressions(found, fail_over)
     if failed:
@@ -492,19 +506,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         old = read_rows(args.against) if args.against else []
     except (OSError, ValueError) as error:
         made.error(str(error))
-    if not rows:
-        return 0
-    if args.csv:
+    if args.csv and rows:
         write_csv(rows, args.csv)
-    if args.json:
+    if args.json and rows:
         write_json(rows, args.json)
-    if args.markdown:
+    if args.markdown and rows:
         print(markdown(rows))
-    elif args.against:
-        return show_changes(out, rows, old, args.fail_over)
-    elif not (args.csv or args.json):
+    elif rows and not (args.csv or args.json or args.against):
         show(out, rows)
-    return 0
+    if not args.against:
+        return 0
+    try:
+        return show_changes(out, rows, old, args.fail_over)
+    except ValueError as error:
+        made.error(str(error))
 
 
 def show(out: Console, rows: Sequence[Row]) -> None:

@@ -210,7 +210,26 @@ def test_a_rank_without_a_gpu_of_its_own_is_told(gpu, monkeypatch, capsys):
 @pytest.mark.parametrize("flags", [["--require-gpu"], ["--against", SCRIPT, "--fail-over", "5"]])
 def test_where_a_gpu_is_required_and_none_is_there(no_gpu, capsys, flags):
     assert compare.main([*ROUTER, *flags]) == 2
-    assert capsys.readouterr().err.strip().endswith("there is no CUDA device")
+    assert f"{flags[0]}: there is no CUDA device" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--csv", "no/such/folder/rows.csv"], "--csv no/such/folder/rows.csv: there is no such folder"),
+        (["--out-dtype", "fp16"], "--out-dtype is fp16; accepted: that of the inputs, bf16, or fp32"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_is_measured(gpu, capsys, flags, said):
+    assert compare.main([*ROUTER, *flags]) == 2
+    assert said in capsys.readouterr().err
+    assert gpu.asked == []
+
+
+def test_a_journal_that_is_none_is_not_resumed(gpu, capsys, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"schema": 99}\n')
+    assert compare.main([*ROUTER, "--resume", "--output", str(tmp_path / "rows.jsonl")]) == 2
+    assert "row of schema 99" in capsys.readouterr().err
 
 
 def test_without_a_gpu_few_tokens_are_checked(no_gpu, monkeypatch):
