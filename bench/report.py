@@ -286,7 +286,7 @@ def _overview_cell(row: Row | None, lead: str | None, fastest: float | None) -> 
     if row.status != PASSED or lead not in row.timing:
         return row.status
     figures = row.timing[lead]
-    text = f"{figures['median_us']:.1f}"
+    text = f"{figures['median_us']:.1f}{'°' * (row.config_source == 'nearest')}"
     if figures["verdict"] != "baseline":
         text += f" ({figures['speedup']:.2f}x{', tie' if figures['verdict'] == 'tie' else ''})"
     return text + " *" * (figures["median_us"] == fastest)
@@ -294,7 +294,8 @@ def _overview_cell(row: Row | None, lead: str | None, fastest: float | None) -> 
 
 def _legend(lead: str | None) -> str:
     temperature = {"cold": "cold L2", "warm": "warm L2", "host": "host time of a call"}.get(lead, "not timed")
-    return f"Microseconds ({temperature}, median), times faster than torch.mm; * fastest"
+    marks = "* fastest; ° config of the nearest shape searched"
+    return f"Microseconds ({temperature}, median), times faster than torch.mm; {marks}"
 
 
 def source_of(rows: Sequence[Row]) -> str:

@@ -272,3 +272,9 @@ def test_a_marker_of_a_file_that_is_not_there_is_an_error(results, tmp_path):
 def test_the_documents_hold_what_was_recorded():
     stale = report.update_docs(write=False)
     assert not stale, f"run python bench/report.py --update-docs: {stale}"
+
+
+def test_a_config_of_another_shape_is_marked():
+    rows = router_rows()
+    rows[1].config_source = "nearest"
+    assert "| 8.0° (1.25x) * |" in report.readme_table(rows)
