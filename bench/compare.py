@@ -10,6 +10,7 @@ Without a GPU it checks what runs on a CPU, and shows what was recorded elsewher
 import argparse
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -37,6 +38,7 @@ TUNE = ("off", "quick", "full")
 EPILOGUES = ("none", "relu", "bias_relu", "silu", "sigmoid")
 
 NEEDS_GPU = "There is no CUDA device: timing and --tune need one."
+ALIKE = ("device", "torch", "triton", "tilus")  # of the environment, in all rows of a journal
 CHECKED_TOKENS = (1, 2)  # of a workload on the CPU, where --tokens does not say which
 
 
@@ -193,7 +195,10 @@ def run(args: argparse.Namespace, watcher: Watcher | None = None) -> list["Row"]
     problems = chosen_problems(args, None if has_gpu() else CHECKED_TOKENS)
     kernels = chosen_contenders(args)
     path = Path(ranks.agree(lambda: str(_opened(args))))
-    done = done_keys(Journal(path).rows())
+    held = Journal(path).rows()
+    if has_gpu():
+        _check_alike(held, options)
+    done = done_keys(held)
     own = Journal(path if ranks.count == 1 else path.with_suffix(f".rank{ranks.rank}{path.suffix}"))
     stopped = ""
     try:
@@ -230,16 +235,41 @@ def _opened(args: argparse.Namespace) -> Path:
         path = JOURNALS / f"{datetime.now():%Y-%m-%dT%H%M%S}.jsonl"
     if path.exists() and not args.resume:
         raise UsageError(f"--output {path} is there already; --resume goes on with it")
-    journal = Journal(path)
-    path.touch()
     try:
-        journal.rows()
+        if path.exists():
+            read_rows(path)  # before it is opened as a journal, which drops a last line without its end
+        journal = Journal(path)
+        path.touch()
         for leftover in _of_ranks(path):
             _append_new(journal, read_rows(leftover))
             leftover.unlink()
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {error}") from error
     return path
+
+
+def _check_alike(rows: Sequence["Row"], options: "Options") -> None:
+    """Tells where rows of a journal were made at another git revision. Raises UsageError where they were measured on
+    another device, with other versions, rounds or search than this run would."""
+    from bench.environment import environment
+
+    if not rows:
+        return
+    here = environment(options.torch_device)
+    pairs = [(what, row.environment.get(what), here[what]) for row in rows for what in ALIKE]
+    pairs += [("--rounds", figures["rounds"], options.rounds) for row in rows for figures in row.timing.values()]
+    pairs += [("--tune", _tune_of(row), options.tune) for row in rows]
+    differing = dict.fromkeys(f"{what}: {theirs} there, {ours} here" for what, theirs, ours in pairs if theirs != ours)
+    if differing:
+        raise UsageError(f"--resume: the journal's rows were measured otherwise: {'; '.join(differing)}")
+    for revision in dict.fromkeys(row.environment.get("git") for row in rows):
+        if revision != here["git"]:
+            logging.getLogger("bench").info("the journal holds rows of revision %s; this is %s", revision, here["git"])
+
+
+def _tune_of(row: "Row") -> str:
+    words = shlex.split(row.command)
+    return words[words.index("--tune") + 1] if "--tune" in words else "off"
 
 
 def _of_ranks(path: Path) -> list[Path]:
@@ -353,7 +383,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UsageError("--require-gpu: there is no CUDA device")
         if not has_gpu() and args.against:
             raise UsageError(
-                "--against: there is no CUDA device to measure on; two files: bench/report.py NEW --against OLD"
+                "--against: there is no CUDA device to measure on; two files: python bench/report.py NEW --against OLD"
             )
         if args.out_dtype not in (None, args.dtype, "fp32"):
             raise UsageError(f"--out-dtype is {args.out_dtype}; accepted: that of the inputs, {args.dtype}, or fp32")

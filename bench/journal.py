@@ -85,7 +85,12 @@ class Row:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Row":
         """Rows of this schema and of older ones. Raises ValueError for a newer schema or a field that is missing."""
-        values = _upgraded(values)
+        if not isinstance(values, dict):
+            raise ValueError(f"not a row: {values!r}")
+        try:
+            values = _upgraded(values)
+        except KeyError as missing:
+            raise ValueError(f"not a row: missing {missing}") from missing
         known = {f.name for f in fields(cls)}
         if values.keys() != known:
             raise ValueError(

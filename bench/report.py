@@ -414,7 +414,8 @@ def changes_table(found: Sequence[Change], new: Sequence[Row], old: Sequence[Row
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("faster", "tie", "slower", "broken")]
     alone = len({(r.problem["name"], r.contender) for r in new} ^ {(r.problem["name"], r.contender) for r in old})
     foot = f"{', '.join(counts)}; {alone} rows stand in one of the files only. Speed and verdict: "
-    foot += f"speed-ups over torch.mm, each of its own run, and their intervals. Old: {source_of(old)}"
+    foot += "speed-ups over torch.mm, each of its own run, and their intervals. "
+    foot += f"Old: {source_of(old) if old else 'no rows'}"
     header = ["problem", "contender", "timing", "old us", "new us", "speed", "verdict"]
     return Table("against the old file", header, lines, foot=foot)
 
@@ -483,8 +484,8 @@ def show_changes(out: Console, new: Sequence[Row], old: Sequence[Row], fail_over
     """Prints two files row by row; returns the exit code. Raises ValueError where a limit is given and there is
     nothing to hold against it."""
     found = changes(new, old)
-    if fail_over is not None and not found:
-        raise ValueError("--fail-over: the two files have no row in common")
+    if fail_over is not None and all(change.verdict == "baseline" for change in found):
+        raise ValueError(f"--fail-over: the two files have no row in common but those of {BASELINE}")
     out.print(changes_table(found, new, old))
     failed = [] if fail_over is None else regressions(found, fail_over)
     if failed:
@@ -507,19 +508,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         old = read_rows(args.against) if args.against else []
     except (OSError, ValueError) as error:
         made.error(str(error))
-    if args.csv and rows:
-        write_csv(rows, args.csv)
-    if args.json and rows:
-        write_json(rows, args.json)
-    if args.markdown and rows:
-        print(markdown(rows))
-    elif rows and not (args.csv or args.json or args.against):
-        show(out, rows)
-    if not args.against:
-        return 0
     try:
-        return show_changes(out, rows, old, args.fail_over)
-    except ValueError as error:
+        if args.csv and rows:
+            write_csv(rows, args.csv)
+        if args.json and rows:
+            write_json(rows, args.json)
+        if args.markdown and rows:
+            print(markdown(rows))
+        elif rows and not (args.csv or args.json or args.against):
+            show(out, rows)
+        return show_changes(out, rows, old, args.fail_over) if args.against else 0
+    except (OSError, ValueError) as error:
         made.error(str(error))
 
 

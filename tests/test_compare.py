@@ -11,7 +11,7 @@ import torch
 from made_rows import row
 
 from bench import compare, doctor, report, tuning, worker, workloads
-from bench.journal import BASELINE, Journal, read_rows
+from bench.journal import BASELINE, Journal, command_of, read_rows
 from common.epilogue import Epilogue
 from common.problem import DTYPES, Layout
 
@@ -36,7 +36,10 @@ class Measuring:
             if self.stop_after is not None and len(self.asked) == self.stop_after:
                 raise KeyboardInterrupt
             self.asked.append((problem.m, kernel.full_name, options))
-            yield row(kernel.full_name, problem.m, self.us[kernel.full_name], timings=options.timings)
+            made = row(kernel.full_name, problem.m, self.us[kernel.full_name], timings=options.timings)
+            for figures in made.timing.values():
+                figures["rounds"] = options.rounds
+            yield replace(made, command=command_of(problem, kernel.full_name, options.timings, options.changed))
 
     @property
     def contenders(self) -> list[tuple[int, str]]:
@@ -49,6 +52,7 @@ def gpu(monkeypatch, tmp_path):
     measuring = Measuring()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr("bench.environment.environment", lambda device: row().environment)
     monkeypatch.setattr(worker, "measure", measuring)
     monkeypatch.setattr(tuning, "build_ahead", lambda problems, **how: measuring.built.extend(problems))
     monkeypatch.setattr(compare, "JOURNALS", tmp_path / "journals")
@@ -157,6 +161,37 @@ def test_resume_takes_the_latest_journal(gpu):
     assert len(run(*ROUTER, "--resume")) == len(gpu.asked) == 6
 
 
+@pytest.mark.parametrize(
+    ("flags", "environment", "told"),
+    [
+        ([], {"device": "NVIDIA H100"}, "device: NVIDIA H200 there, NVIDIA H100 here"),
+        ([], {"triton": "3.7.1", "tilus": None}, "triton: 3.6.0 there, 3.7.1 here; tilus: 0.2.0 there, None here"),
+        (["--rounds", "7"], {}, f"--rounds: {worker.Options.rounds} there, 7 here"),
+        (["--tune", "quick"], {}, "--tune: off there, quick here"),
+    ],
+)
+def test_rows_measured_otherwise_are_not_mixed(gpu, monkeypatch, capsys, tmp_path, flags, environment, told):
+    output = ["--output", str(tmp_path / "rows.jsonl")]
+    gpu.stop_after = 2
+    assert compare.main([*ROUTER, *output]) == 130
+    capsys.readouterr()
+    monkeypatch.setattr("bench.environment.environment", lambda device: row().environment | environment)
+    assert compare.main([*ROUTER, *output, *flags, "--resume"]) == 2
+    assert capsys.readouterr().err.strip().endswith(f"were measured otherwise: {told}")
+    assert len(gpu.asked) == 2
+
+
+def test_rows_of_another_revision_are_told_and_kept(gpu, monkeypatch, capsys, tmp_path):
+    output = ["--output", str(tmp_path / "rows.jsonl"), "--tune", "off", "--rounds", "7"]
+    gpu.stop_after = 2
+    assert compare.main([*ROUTER, *output]) == 130
+    gpu.stop_after = None
+    monkeypatch.setattr("bench.environment.environment", lambda device: row().environment | {"git": "fedcba987654"})
+    assert compare.main([*ROUTER, *output, "--resume"]) == 0
+    assert "rows of revision 0123456789ab; this is fedcba987654" in capsys.readouterr().err
+    assert len(gpu.asked) == 6
+
+
 def test_other_timings_are_measured_anew(gpu, tmp_path):
     output = ["--output", str(tmp_path / "rows.jsonl")]
     run(*ROUTER, *output, "--timing", "cold")
@@ -213,6 +248,12 @@ def test_where_a_gpu_is_required_and_none_is_there(no_gpu, capsys, flags):
     assert f"{flags[0]}: there is no CUDA device" in capsys.readouterr().err
 
 
+def test_files_are_held_against_each_other_without_a_gpu_elsewhere(no_gpu, capsys):
+    assert compare.main([*ROUTER, "--against", SCRIPT]) == 2
+    error = capsys.readouterr().err.strip()
+    assert "python bench/report.py NEW --against OLD" in error and "\n" not in error
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -226,10 +267,17 @@ def test_what_cannot_be_done_is_said_before_anything_is_measured(gpu, capsys, fl
     assert gpu.asked == []
 
 
-def test_a_journal_that_is_none_is_not_resumed(gpu, capsys, tmp_path):
-    (tmp_path / "rows.jsonl").write_text('{"schema": 99}\n')
-    assert compare.main([*ROUTER, "--resume", "--output", str(tmp_path / "rows.jsonl")]) == 2
-    assert "row of schema 99" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [('{"schema": 99}\n', "row of schema 99"), ("no\nrow", "Expecting value"), ("3\n", "not a row: 3")],
+)
+def test_a_journal_that_is_none_is_not_resumed(gpu, capsys, tmp_path, text, told):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(text)
+    assert compare.main([*ROUTER, "--resume", "--output", str(file)]) == 2
+    error = capsys.readouterr().err.strip()
+    assert told in error and "\n" not in error
+    assert file.read_text() == text
 
 
 def test_without_a_gpu_few_tokens_are_checked(no_gpu, monkeypatch):
@@ -352,7 +400,7 @@ def test_what_interrupted_ranks_left_is_taken_up(gpu, tmp_path):
     output = tmp_path / "rows.jsonl"
     Journal(output).append(row(BASELINE, 1))
     Journal(tmp_path / "rows.rank1.jsonl").append(row(VECTOR, 16, 8.0))
-    rows = run(*ROUTER, "--output", str(output), "--resume")
+    rows = run(*ROUTER, "--output", str(output), "--resume", "--rounds", "30")
     assert len(rows) == 6
     assert gpu.contenders == [(1, VECTOR), (1, FP32), (16, BASELINE), (16, FP32)]
     assert list(tmp_path.glob("*.rank*")) == []

@@ -113,6 +113,12 @@ def test_rows_of_another_making_are_refused(change):
         Row.from_json({**row().to_json(), **change})
 
 
+@pytest.mark.parametrize("values", [3, None, ["row"], {"schema": 1}, {"schema": 2}, {"schema": SCHEMA}, {}])
+def test_what_is_no_row_is_refused(values):
+    with pytest.raises(ValueError, match="row"):
+        Row.from_json(values)
+
+
 def test_a_missing_field_is_named():
     values = row().to_json()
     del values["status"]

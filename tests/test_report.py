@@ -209,8 +209,32 @@ def test_the_command_shows_writes_and_compares(journal, tmp_path, capsys):
     assert report.main([str(journal), "--against", str(journal), "--fail-over", "0"]) == 0
 
 
+def test_all_but_the_baseline_slower_is_exit_code_3(journal, tmp_path, capsys):
+    slower = router_rows()
+    for made in slower:
+        for figures in made.timing.values() if made.contender != BASELINE else ():
+            figures |= {name: figures[name] * 1.06 for name in ("median_us", "q1_us", "q3_us")}
+            figures |= {name: figures[name] / 1.06 for name in ("speedup", "speedup_low", "speedup_high")}
+    report.write_json(slower, tmp_path / "slower.json")
+    assert report.main([str(tmp_path / "slower.json"), "--against", str(journal), "--fail-over", "5"]) == 3
+    shown = capsys.readouterr().out
+    assert "0 faster, 0 tie, 8 slower, 0 broken" in shown
+    assert "speed-ups over torch.mm" in shown
+    assert report.main([str(tmp_path / "slower.json"), "--against", str(journal), "--fail-over", "7"]) == 0
+
+
+def test_files_without_rows_and_folders_that_are_missing(journal, tmp_path, capsys):
+    (tmp_path / "empty.json").write_text("[]")
+    assert report.main([str(journal), "--against", str(tmp_path / "empty.json")]) == 0
+    assert "Old: no rows" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        report.main([str(tmp_path / "empty.json"), "--against", str(journal), "--fail-over", "5"])
+    with pytest.raises(SystemExit, match="2"):
+        report.main([str(journal), "--csv", str(tmp_path / "missing" / "rows.csv")])
+
+
 def test_a_limit_with_nothing_to_hold_against_it_is_an_error(journal, tmp_path, capsys):
-    report.write_json([row(VECTOR, 999, 6.0)], tmp_path / "other.json")
+    report.write_json([row(BASELINE, 1), row("triton/other", 1, 6.0)], tmp_path / "other.json")
     (tmp_path / "empty.json").write_text("[]")
     for old in ("other.json", "empty.json"):
         with pytest.raises(SystemExit, match="2"):
