@@ -167,8 +167,7 @@ class BandScript(EpilogueScript):
     """A block computes a [block_m, block_n] tile of C over one of split_k contiguous bands of K."""
 
     def __init__(self, build):
-        super().__init__(build.dtype, build.epilogue)
-        self.out_dtype = build.out_dtype
+        super().__init__(build.dtype, build.out_dtype, build.vectors.c, build.epilogue)
         self.stored_nk = build.stored_nk
         self.block_m = build.config.block_m
         self.block_n = build.config.block_n
@@ -176,7 +175,7 @@ class BandScript(EpilogueScript):
         self.split_k = build.config.split_k
         self.num_warps = build.config.num_warps
         self.num_stages = build.config.num_stages
-        self.vector_k, self.vector_n, self.vector_c = build.vectors
+        self.vector_k, self.vector_n, _ = build.vectors
         self.vector_b = self.vector_k if self.stored_nk else self.vector_n
 
     def band_product(
@@ -240,21 +239,3 @@ class BandScript(EpilogueScript):
         self.copy_async_wait_group(n=0)
         self.free_shared(sa)
         self.free_shared(sb)
-
-    def finish(
-        self,
-        acc: RegisterTensor,
-        bias_ptr: void_p,
-        c_ptr: void_p,
-        m: int32,
-        n: int32,
-        stride_cm_units: int32,
-        stride_cn: int32,
-        offset_m: int32,
-        offset_n: int32,
-    ) -> None:
-        """C[offset_m:, offset_n:] = epilogue(acc), acc fp32 [block_m, block_n] the whole sum, overwritten."""
-        self.apply_epilogue(acc, bias_ptr, n, offset_n)
-        strides = [stride_cm_units * self.vector_c, 1] if self.vector_c > 0 else [stride_cm_units, stride_cn]
-        gc = self.global_view(c_ptr, dtype=self.out_dtype, shape=[m, n], strides=strides)
-        self.store_global(gc, self.cast(acc, dtype=self.out_dtype), offsets=[offset_m, offset_n])

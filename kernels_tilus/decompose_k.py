@@ -117,8 +117,7 @@ class DecomposeKReduction(EpilogueScript):
     """One block: a tile of C, [1, reduce_block] for the vector reducer, over all splits."""
 
     def __init__(self, build, vector):
-        super().__init__(build.dtype, build.epilogue)
-        self.out_dtype = build.out_dtype
+        super().__init__(build.dtype, build.out_dtype, build.vectors.c, build.epilogue)
         self.split_k = build.config.split_k
         self.vector = vector
         if vector:
@@ -132,7 +131,6 @@ class DecomposeKReduction(EpilogueScript):
             self.block_m, self.block_n = build.config.block_m, build.config.block_n
             self.num_warps = min(build.config.num_warps, 4)
         self.vector_n = build.vectors.n
-        self.vector_c = build.vectors.c
 
     def __call__(
         self,
@@ -166,10 +164,7 @@ class DecomposeKReduction(EpilogueScript):
                 )
                 self.add(acc, addend, out=acc)
 
-        self.apply_epilogue(acc, bias_ptr, n, offset_n)
-        strides = [stride_cm_units * self.vector_c, 1] if self.vector_c > 0 else [stride_cm_units, stride_cn]
-        gc = self.global_view(c_ptr, dtype=self.out_dtype, shape=[m, n], strides=strides)
-        self.store_global(gc, self.cast(acc, dtype=self.out_dtype), offsets=[offset_m, offset_n])
+        self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
 
 
 @lru_cache(maxsize=4096)

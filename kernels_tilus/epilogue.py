@@ -6,11 +6,14 @@ from tilus.ir.tensor import RegisterTensor
 
 
 class EpilogueScript(tilus.Script):
-    """A Script over operands of `dtype` that ends in `epilogue`, an Epilogue.value."""
+    """A Script over operands of `dtype` that ends in `epilogue`, an Epilogue.value, and a C of `out_dtype`, of which a
+    thread may write vector_c elements at once (0: C has no unit stride along N)."""
 
-    def __init__(self, dtype, epilogue):
+    def __init__(self, dtype, out_dtype, vector_c, epilogue):
         super().__init__()
         self.dtype = dtype
+        self.out_dtype = out_dtype
+        self.vector_c = vector_c
         self.epilogue = epilogue
 
     def apply_epilogue(self, x: RegisterTensor, bias_ptr: void_p, n: int32, offset_n: int32) -> None:
@@ -28,3 +31,21 @@ class EpilogueScript(tilus.Script):
         if self.epilogue == "sigmoid":
             one = self.register_tensor(dtype=float32, shape=[1, 1], init=1.0)
             self.assign(x, one / (self.exp(-x) + 1.0))
+
+    def finish(
+        self,
+        acc: RegisterTensor,
+        bias_ptr: void_p,
+        c_ptr: void_p,
+        m: int32,
+        n: int32,
+        stride_cm_units: int32,
+        stride_cn: int32,
+        offset_m: int32,
+        offset_n: int32,
+    ) -> None:
+        """C[offset_m:, offset_n:] = epilogue(acc), acc fp32 [block_m, block_n] the whole sum, overwritten."""
+        self.apply_epilogue(acc, bias_ptr, n, offset_n)
+        strides = [stride_cm_units * self.vector_c, 1] if self.vector_c > 0 else [stride_cm_units, stride_cn]
+        gc = self.global_view(c_ptr, dtype=self.out_dtype, shape=[m, n], strides=strides)
+        self.store_global(gc, self.cast(acc, dtype=self.out_dtype), offsets=[offset_m, offset_n])
