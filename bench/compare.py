@@ -35,7 +35,7 @@ JOURNALS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "t
 LAYOUTS = ("nk", "kn")
 DTYPES = ("bf16", "fp16", "fp32")
 TUNE = ("off", "quick", "full")
-EPILOGUES = ("none", "relu", "bias_relu", "silu", "sigmoid")
+EPILOGUES = ("none", "relu", "bias_relu", "silu", "sigmoid", "scale")
 
 NEEDS_GPU = "There is no CUDA device: timing and --tune need one."
 ALIKE = ("device", "torch", "triton", "tilus")  # of the environment, in all rows of a journal

@@ -44,7 +44,6 @@ log = logging.getLogger(__name__)
 FIRST_ROUNDS = 3
 FINALISTS = 4
 CONFIRMING_ROUNDS = 20
-BUILDERS = 16
 
 
 @dataclass(frozen=True)
@@ -146,8 +145,8 @@ def build_ahead(
             config, _ = tuned.pick(kernel, problem, slug)
             # One job for all sizes: what is compiled does not depend on them, but for their divisibility.
             build = kernel.full_name, config, problem.layout, problem.dtype, problem.out_dtype, problem.epilogue
-            jobs.setdefault(build, (problem, kernel.full_name, config, device))
-    in_parallel(_build, list(jobs.values()), min(BUILDERS, os.cpu_count() or 1), deadline_s)
+            jobs.setdefault(build, (problem, kernel.full_name, [config], device))
+    in_parallel(_build, list(jobs.values()), os.cpu_count() or 1, deadline_s)
 
 
 def choose(kernel: Kernel, problem: Matmul, count: int, slug: str) -> list[MatmulConfig]:
@@ -217,16 +216,22 @@ def _built(
     problem: Matmul, chosen: dict[str, list[MatmulConfig]], deadline_s: float, device: torch.device
 ) -> dict[str, dict[MatmulConfig, str]]:
     """Compiles all configs of all kernels; the ones that failed, by kernel, with the reason."""
-    jobs = [(problem, name, config, device) for name, configs in chosen.items() for config in configs]
-    if not jobs:
+    # Configs that differ in their split alone share a product: one process builds it once.
+    together: dict[tuple[str, MatmulConfig], list[MatmulConfig]] = {}
+    for name, configs in chosen.items():
+        for config in configs:
+            together.setdefault((name, replace(config, split_k=1)), []).append(config)
+    if not together:
         return {}
     start = time.monotonic()
-    answers = in_parallel(_build, jobs, min(BUILDERS, os.cpu_count() or 1), deadline_s)
+    jobs = [(problem, name, configs, device) for (name, _), configs in together.items()]
+    answers = in_parallel(_build, jobs, os.cpu_count() or 1, deadline_s)
     failed: dict[str, dict[MatmulConfig, str]] = {name: {} for name in chosen}
-    for (_, name, config, _), answer in zip(jobs, answers, strict=True):
-        if answer is not None:
-            failed[name][config] = answer.message if isinstance(answer, Died) else answer
-    log.info("%s: %d configs built in %.0f s", problem.name, len(jobs), time.monotonic() - start)
+    for (_, name, configs, _), answer in zip(jobs, answers, strict=True):
+        reasons = [answer.message] * len(configs) if isinstance(answer, Died) else answer
+        failed[name] |= {config: reason for config, reason in zip(configs, reasons, strict=True) if reason is not None}
+    built = sum(len(configs) for configs in together.values())
+    log.info("%s: %d configs built in %.0f s", problem.name, built, time.monotonic() - start)
     return failed
 
 
@@ -270,16 +275,22 @@ def _prepare(problem: Matmul, device: torch.device, seed: int, *, tell: Tell) ->
     clock_of(device)
 
 
-def _build(problem: Matmul, name: str, config: MatmulConfig, device: torch.device, *, tell: Tell) -> str | None:
+def _build(
+    problem: Matmul, name: str, configs: list[MatmulConfig], device: torch.device, *, tell: Tell
+) -> list[str | None]:
+    """For each config None, or why it cannot be built."""
     torch.cuda.set_device(device)
     kernel = listed.find(name)
-    tell(name)
-    try:
-        if kernel.build is not None:
-            kernel.build(problem, config)
-    except Exception as error:
-        return first_line(error)
-    return None
+    reasons: list[str | None] = []
+    for config in configs:
+        tell(f"{name} {config}")
+        try:
+            if kernel.build is not None:
+                kernel.build(problem, config)
+            reasons.append(None)
+        except Exception as error:
+            reasons.append(first_line(error))
+    return reasons
 
 
 def _check(

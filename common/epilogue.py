@@ -11,17 +11,19 @@ from torch import Tensor
 
 
 class Epilogue(str, Enum):
-    """y = f(x + bias), x the whole sum over K. The value is the name that kernels and tables use."""
+    """y of x, the whole sum over K. The value is the name that kernels and tables use."""
 
     NONE = "none"
     RELU = "relu"
     BIAS_RELU = "bias_relu"
     SILU = "silu"
-    SIGMOID = "sigmoid"
+    SIGMOID = "sigmoid"  # the router's scores
+    SCALE = "scale"  # by column, as the output of a quantized weight is scaled
 
     @property
     def has_bias(self) -> bool:
-        return self is Epilogue.BIAS_RELU
+        """Whether a vector [N] goes with it, the launchers' `bias`: BIAS_RELU adds it, SCALE multiplies by it."""
+        return self in (Epilogue.BIAS_RELU, Epilogue.SCALE)
 
     def apply(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """The meaning in torch, in the dtype of `x`. Shapes: x [M, N], bias [N] where `has_bias`."""
@@ -36,3 +38,5 @@ class Epilogue(str, Enum):
                 return torch.nn.functional.silu(x)
             case Epilogue.SIGMOID:
                 return torch.sigmoid(x)
+            case Epilogue.SCALE:
+                return x * bias.to(x.dtype)

@@ -1,4 +1,5 @@
-"""Semaphores that a launch may own: zeroed int32, one set per device and stream, and one per graph capture.
+"""Clean memory that a launch may own: zeroed semaphores, counters and sums, one set per device and stream, and one
+per graph capture. A launch leaves it as it found it, zero.
 
 Why not the memory that a language hands out: tilus' `global_tensor` is one pool per device, shared by every
 kernel and every stream, and it grows by cudaFree and cudaMalloc, which a capture forbids.
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 # Handed to captures in slices that are never taken back: a graph may be replayed long after, on any stream.
-ARENA_ITEMS = 1 << 20
+ARENA_ITEMS = 1 << 22
 
 _by_stream: dict[tuple[int, int], Tensor] = {}
 _by_capture: dict[tuple[int, int, int], Tensor] = {}
@@ -27,10 +28,12 @@ _tickets = itertools.count(random.getrandbits(20))
 
 
 def next_ticket() -> int:
-    """A number of one launch's own, int32, positive, its low TICKET_BITS zero.
+    """A number of one launch's own, int32, positive, its low TICKET_BITS zero; larger than those before it, until they
+    start again from the smallest.
 
     A launch that takes turns 1, 2, ... writes ticket + turn to its semaphores and waits for the same, so that
-    whatever an earlier launch left in them, zero or not, is nobody's turn.
+    whatever an earlier launch left in them, zero or not, is nobody's turn. A launch that counts arrivals raises its
+    counter to the ticket by an atomic maximum before it adds one, so that what an earlier one left counts for nothing.
     """
     return (next(_tickets) % ((1 << (31 - TICKET_BITS)) - 1) + 1) << TICKET_BITS
 
@@ -53,6 +56,16 @@ def semaphores(count: int, device: torch.device) -> Tensor:
         held = torch.zeros(max(count, 1024), dtype=torch.int32, device=device)
         _by_stream[index, stream.cuda_stream] = held
     return held
+
+
+def counters_and_sums(tiles: int, elements: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """int32 [tiles] and fp32 [elements], zero, beside each other in the memory of `semaphores`; raises as it does.
+
+    A launch that was stopped half-way leaves sums that no ticket can tell from its own: `reset` cleans them.
+    """
+    aligned = -(-tiles // 32) * 32
+    held = semaphores(aligned + elements, device)
+    return held[:tiles], held[aligned : aligned + elements].view(torch.float32)
 
 
 def ready_for_capture(device: torch.device) -> None:

@@ -25,7 +25,18 @@ SHARED_MEMORY_LIMIT = 227 * 1024  # per block, Hopper
 TILUS_DTYPE = {torch.bfloat16: bfloat16, torch.float16: float16, torch.float32: float32}
 COPY_WIDTHS = (8, 4, 2)  # elements of a half-precision cp.async: 16, 8 or 4 bytes
 
-# (block_m, block_n, block_k, num_warps, num_stages): few warps and deep pipelines for few rows, wide tiles for many.
+
+class Tile(NamedTuple):
+    """What of a config a BandScript is compiled for; the split is an argument, so that one build serves all."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    num_warps: int
+    num_stages: int
+
+
+# Few warps and deep pipelines for few rows, wide tiles for many.
 TILES = [
     *[(16, 8, 128, 1, 6), (16, 8, 256, 1, 4), (16, 8, 256, 1, 6), (16, 8, 512, 1, 3), (16, 16, 128, 1, 4)],
     *[(16, 16, 256, 2, 4), (16, 16, 512, 2, 3), (16, 32, 128, 2, 4), (16, 32, 128, 4, 4), (16, 64, 128, 4, 4)],
@@ -104,10 +115,10 @@ def _warps_cover(block_m: int, block_n: int, num_warps: int) -> bool:
 def space(problem: Matmul, splits: tuple[int, ...]) -> list[MatmulConfig]:
     """Every tile with every split that leaves each band two steps of block_k and more."""
     candidates = [
-        MatmulConfig(block_m, block_n, block_k, split_k, num_warps, num_stages)
-        for block_m, block_n, block_k, num_warps, num_stages in TILES
+        MatmulConfig(**tile._asdict(), split_k=split_k)
+        for tile in map(Tile._make, TILES)
         for split_k in splits
-        if split_k == 1 or split_k * 2 * block_k <= problem.k
+        if split_k == 1 or split_k * 2 * tile.block_k <= problem.k
     ]
     return [config for config in candidates if supports(problem, config) is None]
 
@@ -133,13 +144,13 @@ def stored(problem: Matmul, b: Tensor) -> Tensor:
 
 
 def operands(
-    problem: Matmul, vectors: Vectors, a: Tensor, stored_b: Tensor, bias: Tensor | None, out: Tensor
+    problem: Matmul, vectors: Vectors, split_k: int, a: Tensor, stored_b: Tensor, bias: Tensor | None, out: Tensor
 ) -> tuple[Tensor | int | None, ...]:
     """The first arguments of every BandScript's __call__, in its order."""
     vector_b = vectors.k if problem.layout is Layout.NK else vectors.n
     return (
         *(a, stored_b, bias, out),
-        *(problem.m, problem.n // vectors.n, problem.k // vectors.k),
+        *(problem.m, problem.n // vectors.n, problem.k // vectors.k, split_k),
         *(a.stride(0) // vectors.k, stored_b.stride(0) // vector_b),
         *(out.stride(0) // max(vectors.c, 1), out.stride(1)),
     )
@@ -153,14 +164,15 @@ class Build:
     out_dtype: DataType
     stored_nk: bool
     epilogue: str
-    config: MatmulConfig
+    tile: Tile
     vectors: Vectors
 
 
 def settings(problem: Matmul, config: MatmulConfig, vectors: Vectors) -> Build:
     stored_nk = problem.layout is Layout.NK
     dtypes = TILUS_DTYPE[problem.dtype], TILUS_DTYPE[problem.out_dtype]
-    return Build(*dtypes, stored_nk, problem.epilogue.value, config, vectors)
+    tile = Tile(*(getattr(config, name) for name in Tile._fields))
+    return Build(*dtypes, stored_nk, problem.epilogue.value, tile, vectors)
 
 
 class BandScript(EpilogueScript):
@@ -169,12 +181,11 @@ class BandScript(EpilogueScript):
     def __init__(self, build):
         super().__init__(build.dtype, build.out_dtype, build.vectors.c, build.epilogue)
         self.stored_nk = build.stored_nk
-        self.block_m = build.config.block_m
-        self.block_n = build.config.block_n
-        self.block_k = build.config.block_k
-        self.split_k = build.config.split_k
-        self.num_warps = build.config.num_warps
-        self.num_stages = build.config.num_stages
+        self.block_m = build.tile.block_m
+        self.block_n = build.tile.block_n
+        self.block_k = build.tile.block_k
+        self.num_warps = build.tile.num_warps
+        self.num_stages = build.tile.num_stages
         self.vector_k, self.vector_n, _ = build.vectors
         self.vector_b = self.vector_k if self.stored_nk else self.vector_n
 
@@ -186,6 +197,7 @@ class BandScript(EpilogueScript):
         m: int32,
         n_units: int32,
         k_units: int32,
+        split_k: int32,
         stride_am_units: int32,
         stride_b_units: int32,
         offset_m: int32,
@@ -197,7 +209,7 @@ class BandScript(EpilogueScript):
         block_m, block_n, block_k = self.block_m, self.block_n, self.block_k
         n: int32 = n_units * self.vector_n
         k: int32 = k_units * self.vector_k
-        band: int32 = cdiv(cdiv(k, block_k), self.split_k) * block_k
+        band: int32 = cdiv(cdiv(k, block_k), split_k) * block_k
         k_begin: int32 = split * band
         k_end: int32 = min(k_begin + band, k)
 

@@ -92,11 +92,12 @@ class DecomposeKPartials(BandScript):
         m: int32,
         n_units: int32,
         k_units: int32,
+        split_k: int32,
         stride_am_units: int32,
         stride_b_units: int32,
     ):
         block_m, block_n = self.block_m, self.block_n
-        self.attrs.blocks = [cdiv(m, block_m), cdiv(n_units * self.vector_n, block_n), self.split_k]
+        self.attrs.blocks = [cdiv(m, block_m), cdiv(n_units * self.vector_n, block_n), split_k]
         self.attrs.warps = self.num_warps
         n: int32 = n_units * self.vector_n
         offset_m: int32 = self.blockIdx.x * block_m
@@ -106,30 +107,30 @@ class DecomposeKPartials(BandScript):
         acc = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
         # fmt: off
         self.band_product(
-            acc, a_ptr, b_ptr, m, n_units, k_units, stride_am_units, stride_b_units, offset_m, offset_n, split
+            acc, a_ptr, b_ptr, m, n_units, k_units, split_k, stride_am_units, stride_b_units, offset_m, offset_n, split
         )
         # fmt: on
-        partials = self.global_view(partials_ptr, dtype=float32, shape=[self.split_k, m, n])
+        partials = self.global_view(partials_ptr, dtype=float32, shape=[split_k, m, n])
         self.store_global(partials, acc, offsets=[split, offset_m, offset_n], dims=[1, 2])
 
 
 class DecomposeKReduction(EpilogueScript):
     """One block: a tile of C, [1, reduce_block] for the vector reducer, over all splits."""
 
-    def __init__(self, build, vector):
+    def __init__(self, build, config, vector):
         super().__init__(build.dtype, build.out_dtype, build.vectors.c, build.epilogue)
-        self.split_k = build.config.split_k
+        self.split_k = config.split_k
         self.vector = vector
         if vector:
-            self.block_m, self.block_n = 1, build.config.reduce_block
-            self.num_warps = build.config.reduce_warps
+            self.block_m, self.block_n = 1, config.reduce_block
+            self.num_warps = config.reduce_warps
             # A thread holds all bands of its columns: the sum needs no other thread. Inference would settle on the
             # layout of the store first, and then find none for the load that the sum could come from.
             columns = self.block_n // (32 * self.num_warps)
             self.bands_layout = local(self.split_k, 1).spatial(1, 32 * self.num_warps).local(1, columns)
         else:
-            self.block_m, self.block_n = build.config.block_m, build.config.block_n
-            self.num_warps = min(build.config.num_warps, 4)
+            self.block_m, self.block_n = config.block_m, config.block_n
+            self.num_warps = min(config.num_warps, 4)
         self.vector_n = build.vectors.n
 
     def __call__(
@@ -172,7 +173,7 @@ def _scripts(problem: Matmul, config: DecomposeKConfig, vectors: band.Vectors, r
     build = band.settings(problem, config, vectors)
     # The product does not depend on the epilogue: one build serves all.
     product = replace(build, epilogue=Epilogue.NONE.value)
-    return DecomposeKPartials(product), DecomposeKReduction(build, reducer == "vector")
+    return DecomposeKPartials(product), DecomposeKReduction(build, config, reducer == "vector")
 
 
 def matmul(
@@ -205,10 +206,10 @@ def matmul(
     unfused = variant == "vector_unfused"
     fused_problem = replace(problem, epilogue=Epilogue.NONE) if unfused else problem
     product, reduction = _scripts(fused_problem, config, vectors, variant.removesuffix("_unfused"))
-    a, stored_b, bias, out, m, n_units, k_units, stride_am, stride_b, *out_strides = band.operands(
-        problem, vectors, a, stored_b, bias, out
+    a, stored_b, bias, out, m, n_units, k_units, split_k, stride_am, stride_b, *out_strides = band.operands(
+        problem, vectors, config.split_k, a, stored_b, bias, out
     )
-    launching.launch(product, a, stored_b, partials, m, n_units, k_units, stride_am, stride_b)
+    launching.launch(product, a, stored_b, partials, m, n_units, k_units, split_k, stride_am, stride_b)
     launching.launch(reduction, None if unfused else bias, out, partials, m, n_units, *out_strides)
     return out.copy_(epilogue.apply(out, bias)) if unfused else out
 

@@ -4,6 +4,8 @@ import tilus
 from tilus import float32, int32, void_p
 from tilus.ir.tensor import RegisterTensor
 
+from common.epilogue import Epilogue
+
 
 class EpilogueScript(tilus.Script):
     """A Script over operands of `dtype` that ends in `epilogue`, an Epilogue.value, and a C of `out_dtype`, of which a
@@ -15,14 +17,18 @@ class EpilogueScript(tilus.Script):
         self.out_dtype = out_dtype
         self.vector_c = vector_c
         self.epilogue = epilogue
+        self.has_bias = Epilogue(epilogue).has_bias
 
     def apply_epilogue(self, x: RegisterTensor, bias_ptr: void_p, n: int32, offset_n: int32) -> None:
-        """x: fp32 [block_m, block_n], the whole sum, overwritten; bias: [n], read by 'bias_relu' alone."""
-        if self.epilogue == "bias_relu":
+        """x: fp32 [block_m, block_n], the whole sum, overwritten; bias: [n], read by epilogues that have one alone."""
+        if self.has_bias:
             # Every row reads the same bias: a stride of zero leaves the layout of x free, a [1, n] tile would not.
             g_bias = self.global_view(bias_ptr, dtype=self.dtype, shape=[x.shape[0], n], strides=[0, 1])
             bias = self.load_global(g_bias, offsets=[0, offset_n], shape=x.shape)
-            self.assign(x, x + self.cast(bias, dtype=float32))
+            if self.epilogue == "scale":
+                self.assign(x, x * self.cast(bias, dtype=float32))
+            else:
+                self.assign(x, x + self.cast(bias, dtype=float32))
         if self.epilogue == "relu" or self.epilogue == "bias_relu":
             zero = self.register_tensor(dtype=float32, shape=[1, 1], init=0.0)
             self.assign(x, self.where(x < 0.0, x=zero, y=x))  # not maximum: NaN stays NaN

@@ -63,8 +63,9 @@ def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
 class SemaphoreMatmul(BandScript):
     """One block: a tile of C over one band of K, then its turn."""
 
-    def __init__(self, build, in_place, pooled):
+    def __init__(self, build, split, in_place, pooled):
         super().__init__(build)
+        self.split = split
         self.in_place = in_place
         self.pooled = pooled
 
@@ -77,6 +78,7 @@ class SemaphoreMatmul(BandScript):
         m: int32,
         n_units: int32,
         k_units: int32,
+        split_k: int32,
         stride_am_units: int32,
         stride_b_units: int32,
         stride_cm_units: int32,
@@ -86,7 +88,7 @@ class SemaphoreMatmul(BandScript):
         ticket: int32,
     ):
         block_m, block_n = self.block_m, self.block_n
-        self.attrs.blocks = [cdiv(m, block_m), cdiv(n_units * self.vector_n, block_n), self.split_k]
+        self.attrs.blocks = [cdiv(m, block_m), cdiv(n_units * self.vector_n, block_n), split_k]
         self.attrs.warps = self.num_warps
         n: int32 = n_units * self.vector_n
         tiles_m: int32 = cdiv(m, block_m)
@@ -98,11 +100,11 @@ class SemaphoreMatmul(BandScript):
         acc = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
         # fmt: off
         self.band_product(
-            acc, a_ptr, b_ptr, m, n_units, k_units, stride_am_units, stride_b_units, offset_m, offset_n, split
+            acc, a_ptr, b_ptr, m, n_units, k_units, split_k, stride_am_units, stride_b_units, offset_m, offset_n, split
         )
         # fmt: on
 
-        if self.split_k == 1:
+        if not self.split:
             self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
         else:
             if self.pooled:
@@ -121,7 +123,7 @@ class SemaphoreMatmul(BandScript):
                 so_far = self.load_global(running, offsets=[offset_m, offset_n], shape=[block_m, block_n])
                 self.add(acc, self.cast(so_far, dtype=float32), out=acc)
 
-            if split + 1 < self.split_k:
+            if split + 1 < split_k:
                 if self.in_place:
                     self.store_global(running, self.cast(acc, dtype=self.out_dtype), offsets=[offset_m, offset_n])
                 else:
@@ -136,7 +138,7 @@ class SemaphoreMatmul(BandScript):
 
 @lru_cache(maxsize=4096)
 def _script(problem: Matmul, config: MatmulConfig, vectors: band.Vectors, in_place: bool, pooled: bool):
-    return SemaphoreMatmul(band.settings(problem, config, vectors), in_place, pooled)
+    return SemaphoreMatmul(band.settings(problem, config, vectors), config.split_k > 1, in_place, pooled)
 
 
 def matmul(
@@ -180,7 +182,8 @@ def matmul(
             shape = tiles_m * config.block_m, tiles_n * config.block_n
             running = torch.empty(shape, dtype=torch.float32, device=a.device)
     script = _script(problem, config, vectors, in_place, pooled)
-    launching.launch(script, *band.operands(problem, vectors, a, stored_b, bias, out), running, semaphores, ticket)
+    operands = band.operands(problem, vectors, config.split_k, a, stored_b, bias, out)
+    launching.launch(script, *operands, running, semaphores, ticket)
     return out
 
 

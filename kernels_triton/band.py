@@ -11,7 +11,7 @@ from torch import Tensor
 
 from common.kernel import MatmulConfig
 from common.problem import Matmul
-from kernels_triton.epilogue import apply_epilogue
+from kernels_triton.epilogue import apply_epilogue, has_bias
 
 SHARED_MEMORY_LIMIT = 227 * 1024  # per block, Hopper
 
@@ -32,7 +32,9 @@ TILES = [
     *[(32, 64, 32, 4, 5), (32, 64, 64, 4, 5), (32, 64, 128, 4, 5)],
     *[(64, 64, 32, 4, 3), (64, 64, 32, 4, 4), (64, 64, 64, 4, 3), (64, 64, 128, 4, 4), (64, 64, 128, 4, 5)],
     *[(64, 64, 64, 8, 5), (64, 64, 128, 8, 4)],
-    # ... and wider ones for many rows: block_m a multiple of 64 and 4 warps make wgmma.
+    # ... deeper ones for few rows, as long bands want many bytes in flight ...
+    *[(16, 16, 256, 2, 4), (16, 16, 256, 4, 4), (16, 16, 512, 2, 3), (16, 32, 256, 4, 3), (32, 16, 256, 4, 4)],
+    # ... and wider ones for many: block_m a multiple of 64 and 4 warps make wgmma.
     *[(16, 64, 128, 4, 4), (16, 64, 256, 4, 3), (64, 128, 64, 4, 4), (64, 128, 128, 4, 3), (128, 128, 64, 8, 4)],
 ]
 
@@ -94,7 +96,6 @@ def meta(problem: Matmul, config: BandConfig) -> dict[str, int | bool]:
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,
         "BLOCK_K": config.block_k,
-        "SPLIT_K": config.split_k,
         "GROUP_M": config.group_m,
         "EVEN_N": problem.n % config.block_n == 0,
         "EVEN_K": problem.k % config.block_k == 0,
@@ -147,15 +148,15 @@ def band_product(
     offs_m,
     offs_n,
     split,
+    split_k,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    SPLIT_K: tl.constexpr,
     EVEN_N: tl.constexpr,
     EVEN_K: tl.constexpr,
 ):
-    """fp32 [BLOCK_M, BLOCK_N]: A[offs_m] @ B[:, offs_n] over band `split` of SPLIT_K, zero where there is no more K."""
-    band = tl.cdiv(tl.cdiv(k, BLOCK_K), SPLIT_K) * BLOCK_K
+    """fp32 [BLOCK_M, BLOCK_N]: A[offs_m] @ B[:, offs_n] over band `split` of split_k, zero where there is no more K."""
+    band = tl.cdiv(tl.cdiv(k, BLOCK_K), split_k) * BLOCK_K
     k_begin = split * band
     k_end = min(k_begin + band, k)
     offs_k = tl.arange(0, BLOCK_K)
@@ -181,7 +182,7 @@ def band_product(
 @triton.jit
 def finish(acc, bias_ptr, c_ptr, m, n, stride_cm, stride_cn, offs_m, offs_n, EPILOGUE: tl.constexpr):
     """C[offs_m, offs_n] = epilogue(acc), acc fp32 [BLOCK_M, BLOCK_N] the whole sum."""
-    if EPILOGUE == "bias_relu":
+    if has_bias(EPILOGUE):
         bias = tl.load(bias_ptr + offs_n, mask=offs_n < n, other=0.0).to(tl.float32)[None, :]
     else:
         bias = 0.0

@@ -35,7 +35,7 @@ from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_triton import band
 from kernels_triton.band import BandConfig, band_product, finish, tile_of
-from kernels_triton.epilogue import apply_epilogue
+from kernels_triton.epilogue import apply_epilogue, has_bias
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def workspace_bytes(problem: Matmul, config: DecomposeKConfig) -> int:
     return 4 * config.split_k * problem.m * problem.n
 
 
-@triton.jit(do_not_specialize=["m"])
+@triton.jit(do_not_specialize=["m", "split_k"])
 def _matmul_partials_kernel(
     a_ptr,
     b_ptr,
@@ -88,10 +88,10 @@ def _matmul_partials_kernel(
     stride_am,
     stride_bk,
     stride_bn,
+    split_k,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    SPLIT_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     EVEN_N: tl.constexpr,
     EVEN_K: tl.constexpr,
@@ -105,8 +105,8 @@ def _matmul_partials_kernel(
     offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
     # fmt: off
     acc = band_product(
-        a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, offs_m, offs_n, split,
-        BLOCK_M, BLOCK_N, BLOCK_K, SPLIT_K, EVEN_N, EVEN_K,
+        a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, offs_m, offs_n, split, split_k,
+        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K,
     )
     # fmt: on
     partials_ptrs = partials_ptr + (split.to(tl.int64) * m + offs_m[:, None]) * n + offs_n[None, :]
@@ -140,7 +140,7 @@ def _reduce_vector_kernel(
         other=0.0,
     )
     acc = tl.sum(partials, axis=1)
-    if EPILOGUE == "bias_relu":
+    if has_bias(EPILOGUE):
         bias = tl.load(bias_ptr + offs % n, mask=mask, other=0.0).to(tl.float32)
     else:
         bias = 0.0
@@ -188,7 +188,7 @@ def _launch(
     start(
         _matmul_partials_kernel,
         band.grid(problem, config),
-        *(a, b, partials, m, n, k, *in_strides),
+        *(a, b, partials, m, n, k, *in_strides, config.split_k),
         **band.meta(problem, config),
         PDL=pdl,
     )

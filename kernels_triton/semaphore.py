@@ -56,7 +56,7 @@ def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
     return band.supports(problem, config)
 
 
-@triton.jit(do_not_specialize=["m", "ticket"])
+@triton.jit(do_not_specialize=["m", "split_k", "ticket"])
 def _matmul_semaphore_kernel(
     a_ptr,
     b_ptr,
@@ -72,14 +72,15 @@ def _matmul_semaphore_kernel(
     stride_bn,
     stride_cm,
     stride_cn,
+    split_k,
     ticket,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    SPLIT_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     EVEN_N: tl.constexpr,
     EVEN_K: tl.constexpr,
+    SPLIT: tl.constexpr,
     IN_PLACE: tl.constexpr,
     EPILOGUE: tl.constexpr,
 ):
@@ -89,11 +90,11 @@ def _matmul_semaphore_kernel(
     offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
     # fmt: off
     acc = band_product(
-        a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, offs_m, offs_n, split,
-        BLOCK_M, BLOCK_N, BLOCK_K, SPLIT_K, EVEN_N, EVEN_K,
+        a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, offs_m, offs_n, split, split_k,
+        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K,
     )
     # fmt: on
-    if SPLIT_K == 1:
+    if not SPLIT:
         finish(acc, bias_ptr, c_ptr, m, n, stride_cm, stride_cn, offs_m, offs_n, EPILOGUE)
     else:
         mask = (offs_m[:, None] < m) & (offs_n[None, :] < n)
@@ -110,7 +111,7 @@ def _matmul_semaphore_kernel(
             # Past the level 1 cache, which no other multiprocessor's stores reach.
             acc += tl.load(running_ptrs, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)
 
-        if split + 1 < SPLIT_K:
+        if split + 1 < split_k:
             tl.store(running_ptrs, acc.to(running_ptrs.dtype.element_ty), mask=mask)
             tl.debug_barrier()  # every thread's store comes before the one thread that hands over
             tl.atomic_xchg(semaphore_ptr, ticket + split + 1, sem="release", scope="gpu")
@@ -126,8 +127,9 @@ def _launch(problem: Matmul, config: BandConfig, in_place: bool, tensors, in_str
         _matmul_semaphore_kernel,
         band.grid(problem, config),
         *tensors,
-        *(problem.m, problem.n, problem.k, *in_strides, *out_strides, ticket),
+        *(problem.m, problem.n, problem.k, *in_strides, *out_strides, config.split_k, ticket),
         **band.meta(problem, config),
+        SPLIT=config.split_k > 1,
         IN_PLACE=in_place,
         EPILOGUE=problem.epilogue.value,
     )

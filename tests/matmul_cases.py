@@ -28,6 +28,7 @@ PROBLEMS = [
     Matmul(5, 7, 132, BF16, layout=NK),  # odd N
     Matmul(3, 8, 64, BF16, layout=NK, epilogue=Epilogue.SILU),
     Matmul(3, 8, 64, FP16, layout=KN, epilogue=Epilogue.SIGMOID),
+    Matmul(3, 8, 64, FP16, layout=NK, epilogue=Epilogue.SCALE),
     Matmul(9, 32, 192, BF16, out_dtype=FP32, layout=NK),
     Matmul(7, 24, 161, FP32, layout=KN, epilogue=Epilogue.RELU),  # ragged K
     Matmul(2, 3, 1, BF16, layout=KN),

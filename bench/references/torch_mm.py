@@ -6,7 +6,7 @@ What cuBLAS runs, how it splits K and how it sums the splits is its own choice p
 that choice depends on `torch.backends.cuda.matmul.allow_{bf16,fp16}_reduced_precision_reduction`: as torch sets them,
 the splits may meet in half precision. It is left so, being what a user of torch.mm gets.
 
-With a bias the product is torch.addmm, as nn.Linear computes it: the bias costs no launch.
+With BIAS_RELU the product is torch.addmm, as nn.Linear computes it: the bias costs no launch.
 """
 
 import torch
@@ -18,11 +18,12 @@ from common.kernel import Kernel, Language, MatmulConfig
 from common.protocol import Protocol
 
 _IN_PLACE = {
-    Epilogue.NONE: lambda c: c,
-    Epilogue.RELU: torch.relu_,
-    Epilogue.BIAS_RELU: torch.relu_,  # the bias is in the product by then
-    Epilogue.SILU: lambda c: torch.nn.functional.silu(c, inplace=True),
-    Epilogue.SIGMOID: torch.sigmoid_,
+    Epilogue.NONE: lambda c, bias: c,
+    Epilogue.RELU: lambda c, bias: c.relu_(),
+    Epilogue.BIAS_RELU: lambda c, bias: c.relu_(),  # the bias is in the product by then
+    Epilogue.SILU: lambda c, bias: torch.nn.functional.silu(c, inplace=True),
+    Epilogue.SIGMOID: lambda c, bias: c.sigmoid_(),
+    Epilogue.SCALE: lambda c, bias: c.mul_(bias),
 }
 
 
@@ -44,13 +45,13 @@ def matmul(
     if out is None:
         out = torch.empty(problem.m, problem.n, dtype=problem.out_dtype, device=a.device)
     wider = {} if problem.out_dtype is a.dtype else {"out_dtype": problem.out_dtype}
-    if bias is None:
+    if epilogue is not Epilogue.BIAS_RELU:
         torch.mm(a, b, out=out, **wider)
     elif wider:
         torch.mm(a, b, out=out, **wider).add_(bias)
     else:
         torch.addmm(bias, a, b, out=out)
-    return _IN_PLACE[epilogue](out)
+    return _IN_PLACE[epilogue](out, bias)
 
 
 KERNEL = Kernel(
