@@ -4,7 +4,7 @@ from unittest import mock
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tilus.hidet.ir.expr import Constant
 from tilus.hidet.ir.primitives.cuda.vars import blockIdx
@@ -23,7 +23,16 @@ from common.epilogue import Epilogue
 from common.kernel import MatmulConfig
 from common.problem import Layout, Matmul
 from kernels_tilus import interpreter, launching
-from kernels_tilus.interpreter import Deadlock, MissingSync, NotClean, PendingCopy, Race, Schedule
+from kernels_tilus.interpreter import (
+    Deadlock,
+    MissingSync,
+    NotClean,
+    PendingCopy,
+    Race,
+    Schedule,
+    Uninitialized,
+    UseAfterFree,
+)
 
 KERNELS = {
     kernel.variant if kernel.name == "semaphore" else f"{kernel.name}.{kernel.variant}": kernel
@@ -94,6 +103,8 @@ schedules = st.builds(Schedule, order=orders, resident=st.none() | st.integers(1
 @given(matmul=matmuls(), schedule=schedules)
 def test_every_schedule_gives_the_same_right_answer(variant, matmul, schedule):
     problem, config = matmul
+    kernel = KERNELS[variant]
+    assume(kernel.supports(problem, kernel.config_from(vars(config))) is None)
     natural = run(variant, problem, config)
     assert Judge(problem, problem.inputs("cpu")).judge(natural, KERNELS[variant].roundings(config)).ok
     assert torch.equal(run(variant, problem, config, schedule), natural)
@@ -208,6 +219,18 @@ class WithoutLastWait(IRRewriter):
         return None if inst.n.value == 0 else inst
 
 
+class WithoutBarrier(IRRewriter):
+    """Without the first barrier of the cluster, or the second."""
+
+    def __init__(self, which):
+        super().__init__()
+        self.which, self.seen = which, 0
+
+    def visit_EvaluateStmt(self, stmt):
+        self.seen += 1
+        return SeqStmt(()) if self.seen == self.which else stmt
+
+
 class ReversedSplits(IRRewriter):
     """split = split_k - 1 - blockIdx.z: blocks that start first wait for those that start last."""
 
@@ -236,6 +259,13 @@ class ReversedSplits(IRRewriter):
 def test_mutants_are_caught(mutation, variant, error, words, order):
     with pytest.raises(error, match=words):
         run_mutant(mutation(), variant, schedule=Schedule(order))
+
+
+@pytest.mark.parametrize("order", ["natural", "reversed", "random"])
+@pytest.mark.parametrize("which, error", [(1, (Race, MissingSync, UseAfterFree, Uninitialized)), (2, (Race, UseAfterFree))])
+def test_a_cluster_needs_both_barriers(which, error, order):
+    with pytest.raises(error, match="partial"):
+        run_mutant(WithoutBarrier(which), "cluster.", schedule=Schedule(order))
 
 
 def test_a_race_names_both_places():

@@ -13,6 +13,7 @@ from tilus.hidet.ir.tools import collect, infer_type
 from tilus.hidet.ir.type import DataType
 from torch import Tensor
 
+from kernels_tilus.interpreter.cluster import mapped
 from kernels_tilus.interpreter.errors import Divergent, KernelError, Overflow, Unsupported
 from kernels_tilus.interpreter.memory import Pointer
 
@@ -113,6 +114,8 @@ _ATOMIC = re.compile(r"cuda_atomic_(add|sub|min|max|exchange|cas)(?:_(acq_rel|ac
 _REDUCE = re.compile(r"cuda_red_(?:cta|gpu|sys)_global_(add|min|max)(?:_noftz)?_[a-z]+\d+")
 _LOAD = re.compile(r"cuda_ld(?:_(acquire|relaxed)_(?:cta|gpu|sys))?(?:_global)?_b\d+_\w+")
 _STORE = re.compile(r"cuda_st(?:_(release|relaxed)_(?:cta|gpu|sys))?(?:_global)?_b\d+_\w+")
+# Shared memory as an address and as a pointer: here both are a Pointer.
+_ADDRESS = ("cuda_cvta_generic_to_cta_shared", "cuda_cvta_cluster_shared_to_generic")
 _RMW: dict[str, Callable] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -264,6 +267,10 @@ class Compiler:
         if name.startswith("generic_") and name.removeprefix("generic_") in _MATH:
             function, dtypes = _MATH[name.removeprefix("generic_")], [infer_type(arg) for arg in expr.args]
             return lambda block: _math(function, [arg(block) for arg in args], dtypes)
+        if name in _ADDRESS:
+            return args[0]
+        if name == "cuda_mapa_shared":
+            return lambda block: mapped(args[0](block), args[1](block))
         if match := _ATOMIC.fullmatch(name):
             operation, order, space = match.groups()
             if space == "shared":

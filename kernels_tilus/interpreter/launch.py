@@ -23,7 +23,8 @@ from tilus.ir.tools.printer import IRPrinter
 from tilus.lang.instantiated_script import InstantiatedScript, extract_keys
 from tilus.lang.transpiler.transpiler import Transpiler
 
-from kernels_tilus.interpreter.errors import KernelError, NotClean, Unsupported
+from kernels_tilus.interpreter.cluster import Cluster
+from kernels_tilus.interpreter.errors import KernelError, NotClean
 from kernels_tilus.interpreter.expressions import Compiler, torch_dtype, touches_memory
 from kernels_tilus.interpreter.machine import Block, Step
 from kernels_tilus.interpreter.memory import Buffer, GlobalMemory, Pointer, argument_pointers
@@ -165,8 +166,6 @@ class _Launch:
         self.function = self.compiled.function
         self.compile, self.touches_memory = self.compiled.compile, self.compiled.touches_memory
         self.elementwise = self.compiled.elementwise
-        if tuple(self.function.metadata.cluster_blocks) != (1, 1, 1):
-            raise Unsupported(f"clusters of {self.function.metadata.cluster_blocks} blocks")
         self.memory = GlobalMemory(self.describe)
         self.arguments = _arguments(self.function.params, args)
         self._allocated: dict[int, tuple[Pointer, AllocateGlobalInst]] = {}
@@ -177,7 +176,7 @@ class _Launch:
         indices = [(x, y, z) for z, y, x in itertools.product(*map(range, reversed(grid)))]
         self.blocks = [Block(self, number, index, grid) for number, index in enumerate(indices)]
         with _one_torch_thread():
-            run_blocks(self.blocks, schedule)
+            run_blocks(self._clusters(), schedule)
         for pointer, instruction in self._allocated.values():
             left = pointer.buffer.data.nonzero() if instruction.require_clean else []
             if len(left):
@@ -186,6 +185,16 @@ class _Launch:
                     f"{pointer.name} requires_clean, and the launch leaves {pointer.buffer.data[element].item()} in "
                     f"element {element} ({len(left)} of {pointer.high} are not zero)\n  {self.describe(instruction)}"
                 )
+
+    def _clusters(self) -> list[list[Block]]:
+        """Blocks that run together, in the order of their ranks."""
+        extents = self.function.metadata.cluster_blocks
+        clusters: dict[tuple[int, ...], Cluster] = {}
+        for block in self.blocks:
+            place = tuple(index // extent for index, extent in zip(block.index, extents, strict=True))
+            block.cluster = clusters.setdefault(place, Cluster())
+            block.cluster.blocks.append(block)
+        return [cluster.blocks for cluster in clusters.values()]
 
     def index_of(self, number: int) -> tuple[int, int, int]:
         return self.blocks[number].index

@@ -4,14 +4,15 @@ Both are dispatched by class: a new instruction is one more function registered 
 blocks may go before is a generator, and yields None there, or a `Wait` that lasts until it is over.
 """
 
+import contextlib
 import itertools
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
-from functools import lru_cache, singledispatch
+from functools import lru_cache, reduce, singledispatch
 from typing import Any, Protocol
 
 import torch
-from tilus.hidet.ir.expr import Expr, Var
+from tilus.hidet.ir.expr import Call, Expr, Var
 from tilus.hidet.ir.primitives.vars import lookup_primitive_variable
 from tilus.hidet.ir.type import DataType
 from tilus.ir import instructions as inst
@@ -21,6 +22,8 @@ from tilus.ir.instructions.generic import ElementwiseBinaryBaseInst, Elementwise
 from tilus.ir.tensor import GlobalTensor, RegisterTensor
 from torch import Tensor as Tile
 
+from kernels_tilus.bitwise import BitwiseOrInst
+from kernels_tilus.interpreter.cluster import Cluster, address_of, leave
 from kernels_tilus.interpreter.errors import KernelError, Overflow, Uninitialized, Unsupported
 from kernels_tilus.interpreter.expressions import Partial, cast, torch_dtype
 from kernels_tilus.interpreter.memory import (
@@ -121,14 +124,16 @@ class Block:
         self.acquired: Clock = {}  # by one thread, so not known to the others before the next sync
         self.polled = False
         self.shared: list[SharedBuffer] = []
+        self.cluster = Cluster()
+        self.ended = False
         self.open_copies: list[tuple[SharedTile, Callable[[], Tile]]] = []
         self.copy_groups: list[list[tuple[SharedTile, Callable[[], Tile]]]] = []
 
     def run(self) -> Steps:
         try:
-            yield from statement(self.launch.function.body, self)
-        except _Return:
-            pass
+            with contextlib.suppress(_Return):
+                yield from statement(self.launch.function.body, self)
+            leave(self)
         except KernelError as error:
             raise error.at(f"in block {self.index}, {self.launch.describe(self.place)}") from error
         finally:
@@ -199,7 +204,7 @@ class Block:
 
 
 def _of_type(var: Var, value: Any) -> Any:
-    if not isinstance(var.type, DataType) or value is None:
+    if not isinstance(var.type, DataType) or value is None or isinstance(value, Pointer):
         return value
     if var.type.is_integer() and isinstance(value, int) and not isinstance(value, bool):
         low, high = int(var.type.min_value), int(var.type.max_value)
@@ -280,7 +285,11 @@ def _(stmt: st.LetStmt, block: Block) -> Steps:
 @statement.register(st.EvaluateStmt)
 def _(stmt: st.EvaluateStmt, block: Block) -> Steps:
     if stmt.pred is None or (yield from _expression(stmt, stmt.pred, block)):
-        yield from _expression(stmt, stmt.expr, block)
+        if isinstance(stmt.expr, Call) and stmt.expr.func_var.name == "this_cluster.sync":
+            block.place = stmt
+            yield from block.cluster.sync(block)
+        else:
+            yield from _expression(stmt, stmt.expr, block)
 
 
 @statement.register(st.IfStmt)
@@ -344,9 +353,10 @@ def _(stmt: st.ThreadGroupStmt, block: Block) -> Steps:
 
 @statement.register(st.TensorItemPtrStmt)
 def _(stmt: st.TensorItemPtrStmt, block: Block) -> Steps:
+    held = block.values[stmt.tensor]
     if not isinstance(stmt.tensor, GlobalTensor):
-        raise Unsupported("item_ptr of a shared tensor")
-    block.values[stmt.ptr_var] = block.values[stmt.tensor]
+        held = address_of(block, held.buffer, held.data.storage_offset())
+    block.values[stmt.ptr_var] = held
     block.declared_in[stmt.ptr_var] = block.group
     yield from ()
 
@@ -510,8 +520,13 @@ def _(i: inst.WhereInst, block: Block) -> None:
 
 @instruction.register(inst.ReduceInst)
 def _(i: inst.ReduceInst, block: Block) -> None:
-    reduce = {"sum": torch.sum, "max": torch.amax, "min": torch.amin, "any": torch.any, "all": torch.all}[i.op]
-    block.set_tile(i.register_output, reduce(block.tile(i.inputs[0]), dim=i.dim, keepdim=i.keepdim))
+    combine = {"sum": torch.sum, "max": torch.amax, "min": torch.amin, "any": torch.any, "all": torch.all}[i.op]
+    block.set_tile(i.register_output, combine(block.tile(i.inputs[0]), dim=i.dim, keepdim=i.keepdim))
+
+
+@instruction.register(BitwiseOrInst)
+def _(i: BitwiseOrInst, block: Block) -> None:
+    block.set_tile(i.register_output, reduce(torch.bitwise_or, block.tile(i.inputs[0]).unbind(i.dim)))
 
 
 @instruction.register(inst.TransposeInst)

@@ -126,6 +126,9 @@ class GlobalMemory:
     def load(self, block, region: Region) -> Tensor:
         if not region.flat.numel():
             return torch.zeros(0)
+        if not isinstance(region.pointer.buffer, Buffer | None):
+            self._checked(region)
+            return region.pointer.buffer.load(block, region)
         buffer, flat = self._checked(region)
         if buffer.written:
             for number in _distinct(buffer.writes[flat]):
@@ -294,13 +297,15 @@ PENDING = 1 << 30
 
 @dataclass(eq=False)
 class SharedBuffer:
-    """One shared tensor of one block. ready: from which epoch an element may be read; read: when it last was."""
+    """One shared tensor of one block. ready: from which epoch an element may be read; read: when it last was; peers:
+    the last read of any of it by each block of the cluster."""
 
     name: str
     data: Tensor
     ready: Tensor
     read: Tensor
     freed_at: Any = None
+    peers: dict[int, Event] = field(default_factory=dict)
 
     @staticmethod
     def allocate(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> "SharedBuffer":
@@ -353,6 +358,11 @@ class SharedTile(NamedTuple):
             )
         if self.read.amax() == block.epoch:
             raise MissingSync(f"{self._first(self.read == block.epoch)} is written over a read, with no sync between")
+        if event := unseen_by(block, self.buffer):
+            raise Race(
+                f"writes {self.buffer.name}, which block {block.launch.index_of(event.block)} reads at "
+                f"{block.memory.describe(event.place)}: no barrier of the cluster lies between"
+            )
         self.ready.fill_(ready)
 
     def store(self, block, value: Tensor) -> None:
@@ -378,6 +388,12 @@ class SharedTile(NamedTuple):
             index.append(flat // stride)
             flat %= stride
         return f"{self.buffer.name}{index}"
+
+
+def unseen_by(block, buffer: SharedBuffer) -> Event | None:
+    """A read of the block's shared memory by a peer that may still be under way."""
+    peers = (event for event in buffer.peers.values() if event.block != block.number)
+    return next((event for event in peers if not block.knows(event.block, event.epoch)), None)
 
 
 def free(block, tile: SharedTile) -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections import deque
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -19,7 +19,8 @@ class Schedule:
 
     order     which resident block goes on, wherever one may be overtaken: 'natural', the first launched that can;
               'reversed', the last; 'random', any
-    resident  how many blocks are resident at most; None for all. A block stays until it ends
+    resident  how many blocks are resident at most; None for all. A block stays until it ends; those of a cluster come
+              together, also where they alone are more
     launch    the order in which blocks become resident. 'natural', x fastest, z slowest, is what GPUs are seen
               to do, and what CUDA does not promise
     seed      of what is 'random'
@@ -52,22 +53,22 @@ class _Running:
         return self.wait is None or self.wait.over()
 
 
-def run_blocks(blocks: list[Block], schedule: Schedule) -> None:
+def run_blocks(clusters: list[list[Block]], schedule: Schedule) -> None:
     """Runs every block to its end. Raises Deadlock where all resident ones wait."""
     generator = random.Random(schedule.seed)
-    blocks = _ordered(blocks, schedule.launch, generator)
-    waiting_room = iter(blocks)
+    waiting_room = deque(_ordered(clusters, schedule.launch, generator))
+    most = schedule.resident or sum(map(len, clusters))
     resident: list[_Running] = []
-    _admit(waiting_room, resident, schedule.resident or len(blocks))
+    _admit(waiting_room, resident, most)
     while resident:
         running = _pick(resident, schedule.order, generator)
         if running is None:
-            raise _deadlock(resident, list(waiting_room))
+            raise _deadlock(resident, list(itertools.chain.from_iterable(waiting_room)))
         try:
             running.wait = next(running.steps)
         except StopIteration:
             resident.remove(running)
-            _admit(waiting_room, resident, 1)
+            _admit(waiting_room, resident, most)
 
 
 def _pick(resident: list[_Running], order: Order, generator: random.Random) -> _Running | None:
@@ -84,8 +85,9 @@ def _ordered(items: list, order: Order, generator: random.Random) -> list:
     return generator.sample(items, len(items))
 
 
-def _admit(waiting_room: Iterator[Block], resident: list[_Running], count: int) -> None:
-    resident += [_Running(block) for block in itertools.islice(waiting_room, count)]
+def _admit(waiting_room: deque[list[Block]], resident: list[_Running], most: int) -> None:
+    while waiting_room and (not resident or len(resident) + len(waiting_room[0]) <= most):
+        resident += [_Running(block) for block in waiting_room.popleft()]
 
 
 def _deadlock(resident: list[_Running], outside: list[Block]) -> Deadlock:
