@@ -22,6 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from common.tensors import named_tensors
+
 L2_MULTIPLE = 3
 COLD_LAUNCHES = 20
 WARM_LAUNCHES = 50
@@ -42,7 +44,7 @@ class Arguments(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return sum(value.nbytes for value in (*self.args, *self.kwargs.values()) if isinstance(value, Tensor))
+        return sum(tensor.nbytes for _, tensor in named_tensors(self))
 
 
 @dataclass(frozen=True)

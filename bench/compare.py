@@ -1,4 +1,4 @@
-"""Compares kernels with torch.mm and with each other, on the GPU of this machine.
+"""Compares kernels with torch's own and with each other, on the GPU of this machine.
 
     python bench/compare.py --workload router
     python bench/compare.py --shape 16x256x7168 --layout kn --only triton --csv rows.csv
@@ -12,7 +12,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bench.journal import Journal, Key, Row
     from bench.worker import Options
     from common.kernel import Kernel
-    from common.problem import Matmul
+    from common.problem import Problem
 
 JOURNALS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triton-vs-tilus" / "journals"
 # Named here too, as those of common/ come with torch.
@@ -39,7 +39,7 @@ EPILOGUES = ("none", "relu", "bias_relu", "silu", "sigmoid", "scale")
 
 NEEDS_GPU = "There is no CUDA device: timing and --tune need one."
 ALIKE = ("device", "torch", "triton", "tilus")  # of the environment, in all rows of a journal
-CHECKED_TOKENS = (1, 2)  # of a workload on the CPU, where --tokens does not say which
+CHECKED = 2  # problems of a workload on the CPU, those of the least work, where --tokens does not say which
 
 
 class UsageError(Exception):
@@ -60,7 +60,7 @@ class Watcher:
     def starts(self, journal: Path, rows: int) -> None:
         """Before the first problem, with the number of rows to come."""
 
-    def turns_to(self, problem: "Matmul") -> None: ...
+    def turns_to(self, problem: "Problem") -> None: ...
 
     def has(self, row: "Row") -> None: ...
 
@@ -72,20 +72,23 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 
     what = made.add_argument_group("problems")
-    what.add_argument("--workload", metavar="NAME", help="a named list of problems: router (see --list)")
+    named = "a named list of problems, e.g. router (see --list), or a list of your own, see bench/workloads.py"
+    what.add_argument("--workload", metavar="NAME|FILE.json", help=named)
     what.add_argument("--shape", metavar="MxNxK", action="append", default=[], help="one problem; repeatable")
+    known = "one of a workload's problems, by its name; repeatable"
+    what.add_argument("--problem", metavar="NAME", action="append", default=[], help=known)
     what.add_argument("--tokens", metavar="T,T,...", help="the workload's T, where not all of them")
-    what.add_argument("--layout", choices=LAYOUTS, default="nk", help="how the weight is stored (default: %(default)s)")
-    what.add_argument("--dtype", choices=DTYPES, default="bf16", help="of the inputs (default: %(default)s)")
+    what.add_argument("--layout", choices=LAYOUTS, help="how the weight is stored (default: the workload's, else nk)")
+    what.add_argument("--dtype", choices=DTYPES, help="of the inputs (default: the workload's, else bf16)")
     what.add_argument("--out-dtype", choices=DTYPES, help="of the output (default: that of the inputs)")
-    what.add_argument(
-        "--epilogue", choices=EPILOGUES, default="none", help="fused pointwise end (default: %(default)s)"
-    )
+    what.add_argument("--epilogue", choices=EPILOGUES, help="fused pointwise end (default: the workload's, else none)")
 
-    who = made.add_argument_group("contenders", "torch/mm, the baseline, always takes part")
+    who = made.add_argument_group("contenders", "the baseline, of a product torch/mm, always takes part")
     pattern = "full name, file name, file.variant, language, or a pattern of these; repeatable"
     who.add_argument("--only", metavar="NAME", action="append", default=[], help=pattern)
     who.add_argument("--skip", metavar="NAME", action="append", default=[], help="likewise")
+    asked = "also torch.compile, custom ops, Helion and what else compiles or searches for seconds at every problem"
+    who.add_argument("--references", action="store_true", help=asked)
     who.add_argument(
         "--candidate", metavar="FILE.py:FUNCTION", action="append", default=[], help="a kernel of your own; repeatable"
     )
@@ -104,6 +107,8 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("--resume", action="store_true", help="go on with --output, or with the latest journal there")
     where.add_argument("--csv", metavar="F", help="write the rows as CSV")
     where.add_argument("--json", metavar="F", help="write the rows as a JSON list")
+    where.add_argument("--matrix", action="store_true", help="print language x protocol as well")
+    where.add_argument("--plot", metavar="DIR", help="write plots of the rows there, as SVG")
     where.add_argument("--against", metavar="OLD", help="hold the rows against those of an older file")
     where.add_argument(
         "--fail-over",
@@ -118,37 +123,44 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def chosen_problems(args: argparse.Namespace, tokens: Sequence[int] | None = None) -> list[tuple[str, "Matmul"]]:
-    """(workload, problem) pairs; of a workload those of `tokens` (None: all), where --tokens does not say which.
+def chosen_problems(args: argparse.Namespace, few: int | None = None) -> list[tuple[str, "Problem"]]:
+    """(workload, problem) pairs; of a workload so many (None: all), where --tokens does not say which.
 
     Raises UsageError.
     """
     from bench import workloads
 
-    if args.workload is None and not args.shape:
-        raise UsageError("--workload NAME or --shape MxNxK is needed; --list shows the workloads")
+    if args.workload is None and not args.shape and not args.problem:
+        raise UsageError("--workload NAME, --problem NAME or --shape MxNxK is needed; --list shows the workloads")
     if args.tokens and args.workload is None:
         raise UsageError("--tokens needs --workload NAME")
     try:
         return workloads.problems(
             args.workload,
             [workloads.parse_shape(text) for text in args.shape],
-            tokens=workloads.parse_tokens(args.tokens) if args.tokens else tokens,
+            names=args.problem,
+            tokens=workloads.parse_tokens(args.tokens) if args.tokens else None,
             layout=args.layout,
             dtype=args.dtype,
             out_dtype=args.out_dtype,
             epilogue=args.epilogue,
+            few=few,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
 
 
-def chosen_contenders(args: argparse.Namespace) -> list["Kernel"]:
-    """Raises UsageError."""
+def chosen_contenders(args: argparse.Namespace, ops: Collection[str] | None = None) -> list["Kernel"]:
+    """Of these operations (None: of all). Raises UsageError."""
     from bench import contenders
 
     try:
-        return contenders.choose(contenders.all_contenders(args.candidate), args.only, args.skip)
+        known = contenders.all_contenders(args.candidate)
+        others = {kernel.op for kernel in known if kernel.language.value == "candidate"} - set(ops or ())
+        if ops is not None and others:
+            raise UsageError(f"--candidate solves {', '.join(others)}; the problems are of {', '.join(sorted(ops))}")
+        known = [kernel for kernel in known if ops is None or kernel.op in ops]
+        return contenders.choose(known, args.only, args.skip, args.references)
     except (ValueError, FileNotFoundError) as error:
         raise UsageError(str(error)) from error
 
@@ -192,8 +204,8 @@ def run(args: argparse.Namespace, watcher: Watcher | None = None) -> list["Row"]
 
     ranks = Ranks()
     options = chosen_options(args, ranks.local)
-    problems = chosen_problems(args, None if has_gpu() else CHECKED_TOKENS)
-    kernels = chosen_contenders(args)
+    problems = chosen_problems(args, None if has_gpu() else CHECKED)
+    kernels = chosen_contenders(args, {problem.op for _, problem in problems})
     path = Path(ranks.agree(lambda: str(_opened(args))))
     held = Journal(path).rows()
     if has_gpu():
@@ -286,7 +298,7 @@ def _append_new(journal: "Journal", rows: Sequence["Row"]) -> None:
 
 
 def _measure(
-    problems: Sequence[tuple[str, "Matmul"]],
+    problems: Sequence[tuple[str, "Problem"]],
     kernels: Sequence["Kernel"],
     options: "Options",
     journal: "Journal",
@@ -299,7 +311,8 @@ def _measure(
     asked = tuple(sorted(options.timings))
     left = []
     for workload, problem in problems:
-        missing = [kernel for kernel in kernels if (problem.name, kernel.full_name, asked) not in done]
+        own = [kernel for kernel in kernels if kernel.op == problem.op]
+        missing = [kernel for kernel in own if (problem.name, kernel.full_name, asked) not in done]
         if missing:
             left.append((workload, problem, missing))
     watcher.starts(journal.path, sum(len(missing) for *_, missing in left))
@@ -357,7 +370,7 @@ class Screen(Watcher):
         self.progress.console.print(f"journal: {journal}", markup=False)
         self.task = self.progress.add_task("", total=rows)
 
-    def turns_to(self, problem: "Matmul") -> None:
+    def turns_to(self, problem: "Problem") -> None:
         self.progress.update(self.task, description=problem.name)
 
     def has(self, row: "Row") -> None:
@@ -385,11 +398,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UsageError(
                 "--against: there is no CUDA device to measure on; two files: python bench/report.py NEW --against OLD"
             )
-        if args.out_dtype not in (None, args.dtype, "fp32"):
-            raise UsageError(f"--out-dtype is {args.out_dtype}; accepted: that of the inputs, {args.dtype}, or fp32")
         for flag, file in (("--csv", args.csv), ("--json", args.json)):
             if file and not Path(file).resolve().parent.is_dir():
                 raise UsageError(f"{flag} {file}: there is no such folder")
+        if args.plot and Path(args.plot).is_file():
+            raise UsageError(f"--plot {args.plot}: there is a file of that name; accepted: a folder")
         if args.doctor:
             return show_doctor()
         if args.list:
@@ -427,6 +440,7 @@ def compare(args: argparse.Namespace) -> int:
         out.print(report.source_of(rows), markup=False)
         for table in [report.summary_table(rows)] if live else report.tables(rows):
             out.print(table)
+        show_matrix_and_plots(args, rows, out, args.plot)
     else:
         out.print(report.checks_table(rows))
         show_recorded(args, out)
@@ -480,25 +494,50 @@ def show_recorded(args: argparse.Namespace, out: "Console") -> None:
             out.print(f"Not measured here, but recorded: {path.relative_to(report.ROOT)}", style="bold", markup=False)
             out.print(report.overview_table(rows))
             out.print(report.summary_table(rows))
+            show_matrix_and_plots(args, rows, out, args.plot and Path(args.plot) / path.stem)
     if not any(files.values()):
         out.print("No rows are recorded for these problems.")
     out.print(NEEDS_GPU, markup=False)
+
+
+def show_matrix_and_plots(
+    args: argparse.Namespace, rows: Sequence["Row"], out: "Console", folder: str | Path | None
+) -> None:
+    """Where they are asked for."""
+    from bench import matrix, plots
+
+    try:
+        for table in matrix.tables(rows) if args.matrix else []:
+            out.print(table)
+        for path in plots.write(rows, folder) if folder else []:
+            out.print(str(path), markup=False)
+    except ValueError as error:  # nothing was timed
+        out.print(str(error), style="bold red", markup=False)
 
 
 def show_list(args: argparse.Namespace) -> int:
     from bench import contenders, report, workloads
 
     out = report.console()
-    for name, workload in workloads.WORKLOADS.items():
-        lines = []
-        for _, problem in workloads.problems(name, layout=args.layout, dtype=args.dtype, epilogue=args.epilogue):
-            lines.append([problem.name, f"{problem.flops / 1e9:.3f}", f"{problem.least_bytes / 2**20:.2f}"])
-        out.print(report.Table(name, ["problem", "GFLOP", "least MiB"], lines, foot=workload.__doc__))
     lines = []
+    asked = workloads.Asked(args.layout, args.dtype, args.out_dtype, args.epilogue)
+    anyhow = workloads.Asked(dtype=args.dtype, epilogue=args.epilogue)  # where nothing has a layout
+    for suite in workloads.SUITES:
+        if suite.agrees(args.dtype, args.epilogue):
+            problems = suite.problems(None, asked) or suite.problems(None, anyhow)
+            ends = (min(problem.flops for problem in problems), max(problem.flops for problem in problems))
+            gflop = " to ".join(f"{flops / 1e9:.3g}" for flops in ends)
+            lines.append([suite.name, str(len(problems)), problems[0].name, problems[-1].name, gflop, suite.about])
+    header = ["workload", "problems", "first", "last", "GFLOP", "what it is"]
+    groups = [f"{name}: all that begin so" for name, suites in workloads.WORKLOADS.items() if len(suites) > 1]
+    out.print(report.Table("workloads", header, lines, foot="; ".join(groups)))
+    lines = []
+    args.references = args.references or not args.only
     for kernel in chosen_contenders(args):
+        deterministic, asked = "yes" if kernel.deterministic else "", "--references" if kernel.on_request else ""
         reason = contenders.environment_reason(kernel.language) or ""
-        lines.append([kernel.full_name, kernel.protocol.value, "yes" if kernel.deterministic else "", reason])
-    header = ["contender", "protocol", "deterministic", "sits out on this machine's GPU"]
+        lines.append([kernel.full_name, kernel.op, kernel.protocol.value, deterministic, asked, reason])
+    header = ["contender", "operation", "protocol", "deterministic", "takes part with", "sits out on this machine"]
     out.print(report.Table("contenders", header, lines, foot="\n".join(contenders.not_importable().values())))
     return 0
 

@@ -5,9 +5,9 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ from packaging.version import Version
 from torch import Tensor
 
 from bench.candidate import candidate
-from bench.environment import version
-from bench.journal import BASELINE
+from bench.environment import not_installed, version
+from bench.ops import BASELINES
 from common import tuned
-from common.kernel import Kernel, Language, MatmulConfig
-from common.problem import Matmul
+from common.kernel import Config, Kernel, Language
+from common.problem import Problem
 
 # Imported when first asked for, each on its own: one that cannot be does not take the others along.
 PACKAGES = {
@@ -74,19 +74,21 @@ def find(full_name: str) -> Kernel:
 
 def _with_split(full_name: str) -> Kernel:
     """'tilus/semaphore.fp32@s4': the kernel with the config it would take, but for its split: what one more split
-    costs is seen by asking for several. Raises KeyError as `find`."""
+    costs is seen by asking for several. Raises KeyError as `find`, and for a kernel that splits nothing."""
     base_name, _, split_k = full_name.partition("@s")
     base = find(base_name)
+    if "split_k" not in {field.name for field in fields(base.config_type)}:
+        raise KeyError(f"no contender {full_name!r}: {base_name} has no split")
     device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
-    def config_of(problem: Matmul) -> MatmulConfig:
+    def config_of(problem: Problem) -> Config:
         return replace(tuned.pick(base, problem, tuned.slug_of(device))[0], split_k=int(split_k))
 
-    def supports(problem: Matmul, config: MatmulConfig | None) -> str | None:
+    def supports(problem: Problem, config: Config | None) -> str | None:
         return base.supports(problem, None) or base.supports(problem, config or config_of(problem))
 
-    def launch(a: Tensor, b: Tensor, *, config: MatmulConfig, **options: Any) -> Tensor:
-        return base.launch(a, b, config=config, **options)
+    def launch(*args: Any, config: Config, **options: Any) -> Tensor:
+        return base.launch(*args, config=config, **options)
 
     variant = f"{base.variant}@s{split_k}"
     return replace(
@@ -94,8 +96,11 @@ def _with_split(full_name: str) -> Kernel:
     )
 
 
-def choose(kernels: Iterable[Kernel], only: Sequence[str] = (), skip: Sequence[str] = ()) -> list[Kernel]:
-    """Those that `only` names (all, where it is empty), and candidates; none that `skip` names; the baseline always.
+def choose(
+    kernels: Iterable[Kernel], only: Sequence[str] = (), skip: Sequence[str] = (), references: bool = False
+) -> list[Kernel]:
+    """Those that `only` names (where it is empty: all but those on request), with `references` those on request, and
+    candidates; none that `skip` names; the baseline always.
 
     A name is a full name, a file's name, file.variant, a language, or a pattern (*, ?, [..]) of any of these; or, in
     `only`, a full name and a split, '@s4'. Raises ValueError for one that names nothing.
@@ -115,10 +120,14 @@ def choose(kernels: Iterable[Kernel], only: Sequence[str] = (), skip: Sequence[s
     return [
         kernel
         for kernel in kernels
-        if kernel.full_name == BASELINE
+        if kernel.full_name in BASELINES
         or (
             # A candidate was brought to be seen.
-            (not only or kernel.language is Language.CANDIDATE or any(_named(kernel, pattern) for pattern in only))
+            (
+                (references if kernel.on_request else not only)
+                or kernel.language is Language.CANDIDATE
+                or any(_named(kernel, pattern) for pattern in only)
+            )
             and not any(_named(kernel, pattern) for pattern in skip)
         )
     ]
@@ -135,7 +144,13 @@ def environment_reason(language: Language) -> str | None:
         return "there is no CUDA device"
     if language in not_importable():
         return not_importable()[language]
-    return {Language.TRITON: _triton_lacks, Language.TILUS: _tilus_lacks}.get(language, lambda: None)()
+    lacks = {
+        Language.TRITON: _triton_lacks,
+        Language.TILUS: _tilus_lacks,
+        Language.HELION: partial(not_installed, "helion", "helion"),
+        Language.FLASHINFER: partial(not_installed, "flashinfer-python", "flashinfer"),
+    }
+    return lacks.get(language, lambda: None)()
 
 
 def _triton_lacks() -> str | None:

@@ -89,7 +89,7 @@ def _tool(path: str | None, pattern: str, use: str) -> tuple[str, str]:
 
 def sitting_out() -> Iterator[tuple[str, str]]:
     """(contenders, the reason, or 'takes part') by language."""
-    for language in PACKAGES:
+    for language in dict.fromkeys([*PACKAGES, *(kernel.language for kernel in all_contenders())]):
         names = [kernel.full_name for kernel in all_contenders() if kernel.language is language]
         reason = not_importable().get(language) or environment_reason(language)
         yield "\n".join(names) or f"{language.value}/*", reason or "takes part"

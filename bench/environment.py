@@ -34,6 +34,13 @@ def version(package: str) -> str | None:
         return None
 
 
+def not_installed(package: str, extra: str) -> str | None:
+    """Why what an optional package brings cannot run here, or None."""
+    if version(package) is not None:
+        return None
+    return f"{package} is not installed: pip install --editable '.[{extra}]'"
+
+
 def _driver() -> str | None:
     import pynvml
 

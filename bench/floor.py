@@ -1,6 +1,6 @@
 """What this GPU cannot beat: launching nothing, and reading the problem's least bytes once. Same run, same clock.
 
-The reader goes over A, B, bias and C once, as integers, and keeps an XOR of all; what it would store depends on that,
+The reader goes over inputs and output once, as integers, and keeps an XOR of all; what it would store depends on that,
 so the loads cannot be left out. Its grid and block are searched, as those of any contender.
 """
 
@@ -39,51 +39,48 @@ def _xor(x, y):
     return x ^ y
 
 
+MOST = 6  # tensors that the reader takes
+
+
 @triton.jit
-def _read_kernel(a_ptr, b_ptr, bias_ptr, c_ptr, sink_ptr, a_numel, b_numel, bias_numel, c_numel, BLOCK: tl.constexpr):
+def _read_kernel(x0, x1, x2, x3, x4, x5, n0, n1, n2, n3, n4, n5, sink_ptr, BLOCK: tl.constexpr):
     acc = tl.zeros((BLOCK,), dtype=tl.int32)
-    acc = _fold(b_ptr, b_numel, acc, BLOCK)
-    acc = _fold(a_ptr, a_numel, acc, BLOCK)
-    acc = _fold(bias_ptr, bias_numel, acc, BLOCK)
-    acc = _fold(c_ptr, c_numel, acc, BLOCK)
+    acc = _fold(x0, n0, acc, BLOCK)
+    acc = _fold(x1, n1, acc, BLOCK)
+    acc = _fold(x2, n2, acc, BLOCK)
+    acc = _fold(x3, n3, acc, BLOCK)
+    acc = _fold(x4, n4, acc, BLOCK)
+    acc = _fold(x5, n5, acc, BLOCK)
     folded = tl.reduce(acc, 0, _xor)
     if folded == 0x2B992DDF:  # any value: it has to depend on what was loaded
         tl.store(sink_ptr, folded)
 
 
-def _launch_nothing(a: Tensor, b: Tensor, out: Tensor, bias: Tensor, sink: Tensor, *, bias_numel: int) -> None:
+def _launch_nothing(tensors: Sequence[Tensor], numels: Sequence[int], sink: Tensor) -> None:
     _empty_kernel[(1,)](sink)
 
 
 def _read(
-    a: Tensor,
-    b: Tensor,
-    out: Tensor,
-    bias: Tensor,
-    sink: Tensor,
-    *,
-    bias_numel: int,
-    programs: int,
-    block: int,
-    warps: int,
+    tensors: Sequence[Tensor], numels: Sequence[int], sink: Tensor, *, programs: int, block: int, warps: int
 ) -> None:
-    """Flat integer views of the tensors. sink: int32 [1]."""
-    _read_kernel[(programs,)](
-        *(a, b, bias, out, sink, a.numel(), b.numel(), bias_numel, out.numel()), BLOCK=block, num_warps=warps
-    )
+    """Flat integer views of MOST tensors, and how much of each is read. sink: int32 [1]."""
+    _read_kernel[(programs,)](*tensors, *numels, sink, BLOCK=block, num_warps=warps)
 
 
-def floors(argument_sets: Sequence[Arguments], device: DeviceClock, mode: str, *, tell: Tell) -> list[Timed]:
-    """The two floors as contenders, LAUNCH and READ, on the tensors of a problem's argument sets: calls of a launcher
-    (a, b, epilogue=, bias=, out=, ...). The reader's configuration is the fastest of a search in this `mode`."""
-    sink = torch.zeros(1, dtype=torch.int32, device=argument_sets[0].args[0].device)
+def floors(tensor_sets: Sequence[Sequence[Tensor]], device: DeviceClock, mode: str, *, tell: Tell) -> list[Timed]:
+    """The two floors as contenders, LAUNCH and READ, each set being what a call of a problem must read and write. The
+    reader's configuration is the fastest of a search in this `mode`. Raises ValueError for more than MOST tensors."""
+    sink = torch.zeros(1, dtype=torch.int32, device=tensor_sets[0][0].device)
     read_sets = []
-    for (a, b), kwargs in argument_sets:
-        bias = kwargs["bias"]
-        tensors = (_flat(a), _flat(b), _flat(kwargs["out"]), sink if bias is None else _flat(bias), sink)
-        read_sets.append(Arguments(tensors, {"bias_numel": 0 if bias is None else tensors[3].numel()}))
+    for tensors in tensor_sets:
+        if len(tensors) > MOST:
+            raise ValueError(f"{len(tensors)} tensors to read; accepted: {MOST} and fewer")
+        flat = sorted(map(_flat, tensors), key=Tensor.numel, reverse=True)
+        padding = [sink] * (MOST - len(flat))
+        numels = [*map(Tensor.numel, flat), *(0 for _ in padding)]
+        read_sets.append(Arguments(([*flat, *padding], numels, sink), {}))
 
-    elements = sum(tensor.numel() for tensor in read_sets[0].args[:3])
+    elements = sum(read_sets[0].args[1])
     processors = torch.cuda.get_device_properties(sink.device).multi_processor_count
     trials = []
     for block, warps, waves in product((1024, 2048, 4096), (4, 8), (1, 2, 4, None)):

@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from common.problem import SHORT_DTYPE, Matmul
+from bench.ops import OPS, op_of
+from common.problem import SHORT_DTYPE, Matmul, Problem
 
-SCHEMA = 3
+SCHEMA = 4
 
 PASSED = "passed"
 WRONG = "wrong"
@@ -25,7 +26,7 @@ TIMED_OUT = "timed out"
 OUT_OF_MEMORY = "out of memory"
 STATUSES = (PASSED, WRONG, UNSUPPORTED, COMPILE_ERROR, CRASHED, TIMED_OUT, OUT_OF_MEMORY)
 
-BASELINE = "torch/mm"
+BASELINE = OPS[Matmul.op].baseline
 
 Key = tuple[str, str, tuple[str, ...]]
 
@@ -34,16 +35,18 @@ Key = tuple[str, str, tuple[str, ...]]
 class Row:
     """What one contender did on one problem. Every value is a JSON value; times are in microseconds.
 
-    problem      {name, m, n, k, dtype, out_dtype, layout, epilogue, flops, least_bytes}
+    problem      {name, op, flops, least_bytes, and the problem's own: of a matmul m, n, k, dtype, out_dtype, layout,
+                 epilogue}
     asked        the timings asked for, out of cold, warm, host
     config       the fields of the config, or None where the contender has none
     timing       {cold|warm|host: {method, median_us, q1_us, q3_us, samples, rounds, speedup, speedup_low,
-                 speedup_high, verdict, times_floor}}: speedup is torch.mm's time over this one's, paired over
+                 speedup_high, verdict, times_floor}}: speedup is the baseline's time over this one's, paired over
                  rounds, with its 95% bootstrap interval; verdict is baseline, faster, slower or tie; times_floor
                  is a multiple of the floor's read_us (None for host)
-    accuracy     {error_before, error_after, torch_error, bound, times_torch}; error_after is None if not timed
+    accuracy     {error_before, error_after, torch_error, bound, times_torch, times_study}, as in common.accuracy;
+                 error_after is None if not timed, times_study is not in rows made before it was
     floor        {cold|warm: {launch_us, read_us}}
-    noise        {cold|warm|host: |1 - ratio| of torch.mm to itself under a second name}
+    noise        {cold|warm|host: |1 - ratio| of the baseline to itself under a second name}
     clocks       {available, reason, sm_mhz, power_w, temperature_c (each [least, most]), repeated_rounds}
     environment  {device, driver, cuda, torch, triton, tilus, python, git}
     command      measures this row alone
@@ -79,6 +82,11 @@ class Row:
         """(problem name, contender, timings asked): two rows of one key measure the same thing."""
         return self.problem["name"], self.contender, tuple(sorted(self.asked))
 
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is what the other contenders of its problem are held against."""
+        return self.contender == op_of(self.problem).baseline
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -110,6 +118,8 @@ def _upgraded(values: dict[str, Any]) -> dict[str, Any]:
         values = {**values, "protocol": "separate+pdl" if pdl else values["protocol"], "schema": 3}
         if "@s" in values["variant"]:  # nor a config by its split from a kernel's own rule
             values["config_source"] = "split"
+    if schema <= 3:  # knew one operation
+        values = {**values, "problem": {**values["problem"], "op": Matmul.op}, "schema": 4}
     return values
 
 
@@ -153,33 +163,29 @@ def done_keys(rows: Iterable[Row]) -> set[Key]:
     return {row.key for row in rows}
 
 
-def problem_fields(problem: Matmul) -> dict[str, Any]:
+def problem_fields(problem: Problem) -> dict[str, Any]:
     """A problem as a row holds it."""
-    return {
-        "name": problem.name,
-        "m": problem.m,
-        "n": problem.n,
-        "k": problem.k,
-        "dtype": SHORT_DTYPE[problem.dtype],
-        "out_dtype": SHORT_DTYPE[problem.out_dtype],
-        "layout": problem.layout.value,
-        "epilogue": problem.epilogue.value,
-        "flops": problem.flops,
-        "least_bytes": problem.least_bytes,
-    }
+    sizes = {"flops": problem.flops, "least_bytes": problem.least_bytes}
+    return {"name": problem.name, "op": problem.op, **problem.fields, **sizes}
 
 
-def command_of(problem: Matmul, contender: str, asked: Sequence[str], more: Mapping[str, Any]) -> str:
+def command_of(problem: Problem, contender: str, asked: Sequence[str], more: Mapping[str, Any]) -> str:
     """The command that measures one contender on one problem, beside the baseline. more: flags that are not at
     their defaults, by name."""
-    words = ["python", "bench/compare.py", "--shape", f"{problem.m}x{problem.n}x{problem.k}"]
-    words += ["--dtype", SHORT_DTYPE[problem.dtype], "--layout", problem.layout.value]
-    if problem.epilogue.value != "none":
-        words += ["--epilogue", problem.epilogue.value]
-    if problem.out_dtype is not problem.dtype:
-        words += ["--out-dtype", SHORT_DTYPE[problem.out_dtype]]
+    words = ["python", "bench/compare.py"]
+    words += _shape_words(problem) if isinstance(problem, Matmul) else ["--problem", problem.name]
     kind, _, place = contender.partition("/")
     if kind == "candidate":
         words += ["--candidate", place]
     words += ["--only", contender, *(["--timing", ",".join(asked)] if asked else [])]
     return shlex.join([*words, *(str(word) for name, value in more.items() for word in (f"--{name}", value))])
+
+
+def _shape_words(problem: Matmul) -> list[str]:
+    words = ["--shape", f"{problem.m}x{problem.n}x{problem.k}"]
+    words += ["--dtype", SHORT_DTYPE[problem.dtype], "--layout", problem.layout.value]
+    if problem.epilogue.value != "none":
+        words += ["--epilogue", problem.epilogue.value]
+    if problem.out_dtype is not problem.dtype:
+        words += ["--out-dtype", SHORT_DTYPE[problem.out_dtype]]
+    return words

@@ -1,13 +1,15 @@
 """What a contender must pass before it is timed: right on inputs that change, nothing touched that is not its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from common.accuracy import Accuracy, Judge
-from common.problem import Inputs, Matmul
+from common.problem import Problem
+from common.tensors import mapped, named_tensors
 
 GUARD_BYTES = 1 << 20
 GUARD_PATTERN = 0x5A
@@ -15,7 +17,7 @@ REPEATS = 5
 DELAY_CYCLES = 100_000_000  # of the GPU: tens of milliseconds, far more than the host needs to enqueue a call
 
 # call(inputs, out) -> C: a contender with everything else bound.
-Call = Callable[[Inputs, Tensor], Any]
+Call = Callable[[Any, Tensor], Any]
 
 
 class Fault(Exception):
@@ -23,19 +25,19 @@ class Fault(Exception):
 
 
 class GuardedOutput:
-    """An output [M, N] between two bands of a known pattern."""
+    """An output between two bands of a known pattern."""
 
-    def __init__(self, problem: Matmul, device: torch.device):
-        size = problem.m * problem.n * problem.out_dtype.itemsize
+    def __init__(self, problem: Problem, device: torch.device):
+        size = prod(problem.out_shape) * problem.out_dtype.itemsize
         self._bytes = torch.empty(GUARD_BYTES + size + GUARD_BYTES, dtype=torch.uint8, device=device)
         self._bands = self._bytes[:GUARD_BYTES], self._bytes[GUARD_BYTES + size :]
         body = self._bytes[GUARD_BYTES : GUARD_BYTES + size]
-        self.tensor = body.view(problem.out_dtype).view(problem.m, problem.n)
+        self.tensor = body.view(problem.out_dtype).view(problem.out_shape)
 
-    def reset(self) -> None:
-        """NaN inside, the pattern around; enqueued on the current stream."""
+    def reset(self, unwritten: Tensor) -> None:
+        """`unwritten` inside, the pattern around; enqueued on the current stream."""
         self._bytes.fill_(GUARD_PATTERN)
-        self.tensor.fill_(float("nan"))
+        self.tensor.copy_(unwritten)
 
     def check(self) -> None:
         for place, band in zip(("before", "after"), self._bands, strict=True):
@@ -47,12 +49,13 @@ class Referee:
     """One problem's inputs from two seeds, with their answers. Contenders get copies at the same addresses for
     both, so that an answer kept from earlier is seen to be that."""
 
-    def __init__(self, problem: Matmul, device: torch.device, seed: int):
+    def __init__(self, problem: Problem, device: torch.device, seed: int):
         self.problem = problem
         self.device = device
         self.inputs = problem.inputs(device, seed), problem.inputs(device, seed + 1)
         self.judges = tuple(Judge(problem, inputs) for inputs in self.inputs)
-        self._handed = Inputs(*(None if tensor is None else tensor.clone() for tensor in self.inputs[0]))
+        self._unwritten = tuple(_no_answer(judge.reference) for judge in self.judges)
+        self._handed = mapped(torch.clone, self.inputs[0])
         self._out = GuardedOutput(problem, device)
 
     def examine(self, call: Call, roundings: int, deterministic: bool) -> tuple[Accuracy, bool]:
@@ -78,14 +81,14 @@ class Referee:
 
     def _run(self, call: Call, which: int) -> Tensor:
         self._hand_out(which)
-        self._out.reset()
-        self._spoil_free_memory()
+        self._out.reset(self._unwritten[which])
+        self._spoil_free_memory(which)
         self._synchronize()
         result = call(self._handed, self._out.tensor)
         self._synchronize()
         self._out.check()
-        for name, tensor, given in zip(Inputs._fields, self._handed, self.inputs[which], strict=True):
-            if tensor is not None and not torch.equal(tensor, given):
+        for (name, tensor), (_, given) in self._handed_and_given(which):
+            if not torch.equal(tensor, given):
                 raise Fault(f"changes its input {name}")
         return self._kept(result)
 
@@ -100,7 +103,7 @@ class Referee:
             self._synchronize()
             torch.cuda._sleep(DELAY_CYCLES)
             self._hand_out(1)
-            self._out.reset()
+            self._out.reset(self._unwritten[1])
             result = self._kept(call(self._handed, self._out.tensor))
         self._synchronize()
         accuracy = self.judges[1].judge(result, roundings)
@@ -108,13 +111,15 @@ class Referee:
             raise Fault("its work is not in the order of the current stream")
 
     def _hand_out(self, which: int) -> None:
-        for tensor, given in zip(self._handed, self.inputs[which], strict=True):
-            if tensor is not None:
-                tensor.copy_(given)
+        for (_, tensor), (_, given) in self._handed_and_given(which):
+            tensor.copy_(given)
 
-    def _spoil_free_memory(self) -> None:
+    def _handed_and_given(self, which: int) -> Iterator[tuple[tuple[str, Tensor], tuple[str, Tensor]]]:
+        return zip(named_tensors(self._handed), named_tensors(self.inputs[which]), strict=True)
+
+    def _spoil_free_memory(self, which: int) -> None:
         """What an allocation of the output's size is likely to get holds no answer."""
-        blocks = [torch.full_like(self._out.tensor, float("nan")) for _ in range(8)]
+        blocks = [torch.empty_like(self._out.tensor).copy_(self._unwritten[which]) for _ in range(8)]
         del blocks
 
     def _kept(self, result: Any) -> Tensor:
@@ -129,18 +134,25 @@ class Referee:
         return result.clone(memory_format=torch.contiguous_format)
 
     def _diagnosis(self, result: Tensor, which: int, accuracy: Accuracy, roundings: int) -> str:
-        if nans := int(result.isnan().sum()):
+        if result.is_floating_point() and (nans := int(result.isnan().sum())):
             return f"{nans} of {result.numel()} elements are NaN, which the output was filled with"
         if self.judges[1 - which].judge(result, roundings).ok:
             return "stale: its result is that of earlier inputs at the same addresses"
-        return (
-            f"error {accuracy.error:.3g} is over the bound {accuracy.bound:.3g} (torch.mm: {accuracy.torch_error:.3g})"
-        )
+        if not result.is_floating_point():
+            return f"{accuracy.error:.0f} of {result.numel()} elements are not right to the bit"
+        return f"error {accuracy.error:.3g} is over the bound {accuracy.bound:.3g} (torch: {accuracy.torch_error:.3g})"
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
 
+def _no_answer(reference: Tensor) -> Tensor:
+    """Wrong in every element: NaN, or of integers the complement of what is right."""
+    if reference.is_floating_point():
+        return torch.tensor(float("nan"), device=reference.device)
+    return ~reference
+
+
 def _bits(tensor: Tensor) -> Tensor:
-    return tensor.view({2: torch.int16, 4: torch.int32}[tensor.itemsize])
+    return tensor.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.itemsize])

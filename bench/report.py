@@ -1,6 +1,6 @@
 """Tables, CSV, JSON and Markdown from rows alone: needs no GPU, and no kernel.
 
-python bench/report.py FILE [--markdown | --csv F | --json F] [--against OLD [--fail-over PCT]]
+python bench/report.py FILE [--matrix] [--markdown | --csv F | --json F] [--plot DIR] [--against OLD [--fail-over PCT]]
 python bench/report.py --update-docs
 """
 
@@ -24,6 +24,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from bench.journal import BASELINE, PASSED, Row, read_rows
+from bench.ops import op_of
 from common.kernel import MatmulConfig
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,8 +37,6 @@ NUMBER = re.compile(r"[+-]?\d[\d.]*%?( .*)?")  # what a column to be set flush r
 
 # Of the README's table: the baseline, and the kernel that each language began with.
 README_CONTENDERS = (BASELINE, "triton/decompose_k.vector", "tilus/semaphore.in_place", "tilus/semaphore.fp32")
-MARKED = re.compile(r"(<!-- results:(\S+)((?: \S+)*) -->\n).*?(<!-- /results -->)", re.DOTALL)
-
 
 CONFIG = "config"
 
@@ -118,6 +117,12 @@ def leading_timing(rows: Iterable[Row]) -> str | None:
     return next((timing for timing in TIMINGS if timing in measured), None)
 
 
+def baseline_name(rows: Iterable[Row]) -> str:
+    """What these rows' speed-ups are over: 'torch.mm'."""
+    names = {op_of(row.problem).baseline.replace("/", ".") for row in rows}
+    return names.pop() if len(names) == 1 else "the baseline"
+
+
 def passed(rows: Iterable[Row], timing: str | None) -> list[Row]:
     return [row for row in rows if row.status == PASSED and timing in row.timing]
 
@@ -135,7 +140,11 @@ def config_text(config: Mapping[str, object] | None) -> str:
 
 def reasons(rows: Iterable[Row]) -> list[str]:
     """What contenders tell beside their status: why they failed, or what their figures have to be read with."""
-    return [f"{row.contender}: {row.status}: {row.message}" for row in rows if row.message]
+    told = [f"{row.contender}: {row.status}: {row.message}" for row in rows if row.message]
+    for row in rows:
+        if (times := row.accuracy.get("times_study") or 0) > 1:
+            told.append(f"{row.contender}: its error is {times:.1f} times what the decompose-K study tolerates")
+    return told
 
 
 def speedup_text(timing: Mapping[str, object]) -> str:
@@ -152,7 +161,7 @@ def problem_table(rows: Sequence[Row]) -> Table:
     lead = leading_timing(rows)
     measured = [timing for timing in TIMINGS if any(timing in row.timing for row in rows)]
     header = ["contender", "protocol", *(f"{timing} us" for timing in measured)]
-    header += ["TFLOPS", "GB/s", "times\ntorch.mm", "x floor"] if lead else []
+    header += [_rate(problem), "GB/s", f"times\n{baseline_name(rows)}", "x floor"] if lead else []
     header += ["error /\ntorch's", "status", CONFIG]
     fastest = min((row.timing[lead]["median_us"] for row in passed(rows, lead)), default=None)
     lines, best = [], set()
@@ -172,6 +181,11 @@ def problem_table(rows: Sequence[Row]) -> Table:
     return Table(title, header, lines, frozenset(best), reasons(rows), _conditions(rows, lead))
 
 
+def _rate(problem: Mapping[str, Any]) -> str:
+    """What its operations in a second are counted in, by 10^12."""
+    return "TOPS" if problem["dtype"].startswith("int") else "TFLOPS"
+
+
 def _times_torch(row: Row) -> str:
     error = row.accuracy.get("times_torch")
     return "" if error is None else f"{error:.2f}"
@@ -189,9 +203,9 @@ def _conditions(rows: Sequence[Row], lead: str | None) -> str:
     row = next(iter(passed(rows, lead)), None)
     if row is None:
         return ""
-    parts = [f"* fastest; quartiles, TFLOPS, GB/s, speed-up and floor: {lead}"]
+    parts = [f"* fastest; quartiles, {_rate(row.problem)}, GB/s, speed-up and floor: {lead}"]
     if lead in row.noise:
-        parts.append(f"torch.mm against itself: {row.noise[lead]:.2%}")
+        parts.append(f"{baseline_name(rows)} against itself: {row.noise[lead]:.2%}")
     if lead in row.floor:
         floor = row.floor[lead]
         parts.append(f"empty launch {floor['launch_us']:.2f} us, reading the least bytes {floor['read_us']:.2f} us")
@@ -215,14 +229,14 @@ def checks_table(rows: Sequence[Row]) -> Table:
 
 
 def summary_table(rows: Sequence[Row]) -> Table:
-    """By language and protocol: on each problem the group's fastest contender, against torch.mm, per timing."""
+    """By language and protocol: on each problem the group's fastest contender, against the baseline, per timing."""
     problems = list(by_problem(rows).values())
-    groups = list(dict.fromkeys((row.language, row.protocol) for row in rows if row.contender != BASELINE))
+    groups = list(dict.fromkeys((row.language, row.protocol) for row in rows if not row.is_baseline))
     lines = []
     for timing in TIMINGS:
-        ranked = [_ranked(of_problem, timing) for of_problem in problems]
+        orders = [ranked(of_problem, timing) for of_problem in problems]
         for group in groups:
-            bests = [row for of_problem in ranked if (row := _first_of(group, of_problem))]
+            bests = [row for of_problem in orders if (row := _first_of(group, of_problem))]
             compared = [row.timing[timing] for row in bests if row.timing[timing]["speedup"]]
             if not compared:
                 continue
@@ -233,11 +247,12 @@ def summary_table(rows: Sequence[Row]) -> Table:
                     timing,
                     f"{geometric_mean(figures['speedup'] for figures in compared):.3f}",
                     *(str(verdicts.count(verdict)) for verdict in ("faster", "tie", "slower")),
-                    str(sum(of_problem[0] in bests for of_problem in ranked if of_problem)),
+                    str(sum(of_problem[0] in bests for of_problem in orders if of_problem)),
                     f"{len(bests)} of {len(problems)}",
                 ]
             )
-    header = ["language", "protocol", "timing", "times torch.mm\n(geometric mean)", "faster", "tie", "slower"]
+    times = f"times {baseline_name(rows)}\n(geometric mean)"
+    header = ["language", "protocol", "timing", times, "faster", "tie", "slower"]
     foot = "On each problem the group's fastest contender counts; a loss stands in the mean like a win."
     return Table(
         "summary", [*header, "fastest\nof all", "problems"], lines, foot=foot if lines else "nothing was timed"
@@ -248,36 +263,54 @@ def _first_of(group: tuple[str, str], rows: Iterable[Row]) -> Row | None:
     return next((row for row in rows if (row.language, row.protocol) == group), None)
 
 
-def _ranked(rows: Iterable[Row], timing: str) -> list[Row]:
+def ranked(rows: Iterable[Row], timing: str | None) -> list[Row]:
+    """Those that passed and were timed so, the fastest first."""
     return sorted(passed(rows, timing), key=lambda row: row.timing[timing]["median_us"])
 
 
 def overview_table(rows: Sequence[Row], contenders: Sequence[str] = ("*",)) -> Table:
-    """A line a problem, a column a contender that any pattern of `contenders` names: us, and times torch.mm; a line a
-    contender where there is but one problem."""
+    """A line a problem, a column a contender that any pattern of `contenders` names: us, and times the baseline; a line
+    a contender where there is but one problem."""
     lead = leading_timing(rows)
     problems = by_problem(rows)
     names = list(dict.fromkeys(row.contender for row in rows))
     names = [name for name in names if any(fnmatchcase(name, pattern) for pattern in contenders)]
-    shared = ("n", "k", "dtype", "out_dtype", "layout", "epilogue")
-    same = len({tuple(of[0].problem[size] for size in shared) for of in problems.values()}) == 1
+    title, what, labels = naming(rows)
     lines = []
     for name, of_problem in problems.items():
         by_name = {row.contender: row for row in of_problem}
         fastest = min((row.timing[lead]["median_us"] for row in passed(of_problem, lead)), default=None)
         cells = [_overview_cell(by_name.get(contender), lead, fastest) for contender in names]
-        lines.append([str(of_problem[0].problem["m"]) if same else name, *cells])
-    title = ""
-    if same:
-        problem = rows[0].problem
-        shape = f"[T, {problem['k']}] @ [{problem['k']}, {problem['n']}]"
-        stored = "[N, K]" if problem["layout"] == "nk" else "[K, N]"
-        title = f"{shape}, {problem['dtype']}, weight stored {stored}"
-        title += f", {problem['epilogue']}" if problem["epilogue"] != "none" else ""
-    header = ["T" if same else "problem", *names]
+        lines.append([labels[name], *cells])
+    header = [what, *names]
     if len(lines) == 1:
-        header, lines = ["contender", f"T = {lines[0][0]}"], list(zip(names, lines[0][1:], strict=True))
-    return Table(title, header, lines, foot=f"{source_of(rows)}. {_legend(lead)}")
+        header, lines = ["contender", f"{what} = {lines[0][0]}"], list(zip(names, lines[0][1:], strict=True))
+    return Table(title, header, lines, foot=f"{source_of(rows)}. {_legend(rows, lead)}")
+
+
+def kind_of(problem: Mapping[str, Any]) -> str:
+    """What a problem is but for its sizes: 'bf16, weight stored [N, K], relu'."""
+    stored = {"nk": "weight stored [N, K]", "kn": "weight stored [K, N]"}.get(problem.get("layout"))
+    epilogue = problem.get("epilogue", "none")
+    out = f"{problem['out_dtype']} out" if problem.get("out_dtype", problem["dtype"]) != problem["dtype"] else None
+    return ", ".join(filter(None, [problem["dtype"], stored, None if epilogue == "none" else epilogue, out]))
+
+
+_SHARED = ("n", "k", "dtype", "out_dtype", "layout", "epilogue")
+
+
+def naming(rows: Sequence[Row]) -> tuple[str, str, dict[str, str]]:
+    """How to speak of several problems: what they have in common, what tells them apart, and that of each by its
+    name. ('[T, 7168] @ [7168, 256], bf16, weight stored [N, K]', 'T', {...: '16'}) where M alone differs, else
+    ('', 'problem', their names)."""
+    problems = {row.problem["name"]: row.problem for row in rows}
+    problem = rows[0].problem
+    if not set(_SHARED) <= problem.keys() or any(
+        other.get(field) != problem[field] for other in problems.values() for field in _SHARED
+    ):
+        return "", "problem", {name: name for name in problems}
+    title = f"[T, {problem['k']}] @ [{problem['k']}, {problem['n']}], {kind_of(problem)}"
+    return title, "T", {name: str(of["m"]) for name, of in problems.items()}
 
 
 def _overview_cell(row: Row | None, lead: str | None, fastest: float | None) -> str:
@@ -292,10 +325,10 @@ def _overview_cell(row: Row | None, lead: str | None, fastest: float | None) -> 
     return text + " *" * (figures["median_us"] == fastest)
 
 
-def _legend(lead: str | None) -> str:
+def _legend(rows: Sequence[Row], lead: str | None) -> str:
     temperature = {"cold": "cold L2", "warm": "warm L2", "host": "host time of a call"}.get(lead, "not timed")
     marks = "* fastest; ° config of the nearest shape searched"
-    return f"Microseconds ({temperature}, median), times faster than torch.mm; {marks}"
+    return f"Microseconds ({temperature}, median), times faster than {baseline_name(rows)}; {marks}"
 
 
 def source_of(rows: Sequence[Row]) -> str:
@@ -349,9 +382,9 @@ def markdown(rows: Sequence[Row]) -> str:
 class Change:
     """One contender on one problem in two files.
 
-    speedup: the new speed-up over the old, each against the torch.mm of its own run, so that what moved the whole
+    speedup: the new speed-up over the old, each against the baseline of its own run, so that what moved the whole
     machine cancels. verdict: 'faster' or 'slower' where the two speed-ups' 95% intervals lie apart, else 'tie';
-    'baseline' for torch.mm itself; 'broken' and 'repaired' where only one of the two passed; 'failed' where neither.
+    'baseline' for that itself; 'broken' and 'repaired' where only one of the two passed; 'failed' where neither.
     """
 
     problem: str
@@ -414,14 +447,14 @@ def changes_table(found: Sequence[Change], new: Sequence[Row], old: Sequence[Row
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("faster", "tie", "slower", "broken")]
     alone = len({(r.problem["name"], r.contender) for r in new} ^ {(r.problem["name"], r.contender) for r in old})
     foot = f"{', '.join(counts)}; {alone} rows stand in one of the files only. Speed and verdict: "
-    foot += "speed-ups over torch.mm, each of its own run, and their intervals. "
+    foot += f"speed-ups over {baseline_name([*new, *old])}, each of its own run, and their intervals. "
     foot += f"Old: {source_of(old) if old else 'no rows'}"
     header = ["problem", "contender", "timing", "old us", "new us", "speed", "verdict"]
     return Table("against the old file", header, lines, foot=foot)
 
 
 def readme_table(rows: Sequence[Row], contenders: Sequence[str] = README_CONTENDERS) -> str:
-    """The Markdown of one recorded file: a line a problem, us and times torch.mm of each contender, and the source."""
+    """The Markdown of one recorded file: a line a problem, us and times the baseline by contender, and the source."""
     return overview_table(rows, contenders).markdown()
 
 
@@ -429,37 +462,6 @@ def recorded(name: str = "*") -> dict[Path, list[Row]]:
     """The checked-in files of this name (a pattern), of every device, that hold rows."""
     files = {path: read_rows(path) for path in sorted(RESULTS.glob(f"*/{name}.jsonl"))}
     return {path: rows for path, rows in files.items() if rows}
-
-
-def update_docs(paths: Iterable[Path] | None = None, *, write: bool = True) -> list[Path]:
-    """Puts what is recorded between the markers of README.md and notes/*.md, and returns the files that were not
-    up to date. The markers, with the file's name, and patterns of contenders where not the README's are meant:
-
-        <!-- results:router-nk -->            <!-- results:router-nk torch/mm triton/decompose_k.* -->
-        <!-- /results -->
-
-    Raises ValueError for a marker whose file no device has.
-    """
-    if paths is None:
-        paths = [ROOT / "README.md", *sorted((ROOT / "notes").glob("*.md"))]
-    stale = []
-    for path in (path for path in paths if path.exists()):
-
-        def fresh(match: re.Match[str], path: Path = path) -> str:
-            begin, name, patterns, end = match.groups()
-            files = recorded(name)
-            if not files:
-                raise ValueError(f"{path.name}: results:{name}: no device has {name}.jsonl under bench/results")
-            made = [readme_table(rows, patterns.split() or README_CONTENDERS) for rows in files.values()]
-            return begin + "\n".join(made) + end
-
-        old = path.read_text()
-        new = MARKED.sub(fresh, old)
-        if new != old:
-            stale.append(path)
-            if write:
-                path.write_text(new)
-    return stale
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -472,11 +474,13 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("file", nargs="*", help="rows that bench/compare.py wrote (JSON lines, or a list)")
     made.add_argument("--markdown", action="store_true", help="print Markdown instead of tables")
+    made.add_argument("--matrix", action="store_true", help="language x protocol, instead of a table a problem")
     made.add_argument("--csv", metavar="F", help="write the rows as CSV")
     made.add_argument("--json", metavar="F", help="write the rows as a JSON list")
+    made.add_argument("--plot", metavar="DIR", help="write plots of the rows there, as SVG")
     made.add_argument("--against", metavar="OLD", help="hold the rows against those of an older file")
     made.add_argument("--fail-over", metavar="PCT", type=float, help=FAIL_OVER_HELP)
-    made.add_argument("--update-docs", action="store_true", help="renew the result tables in README.md and notes/")
+    made.add_argument("--update-docs", action="store_true", help="renew what README.md and notes/ show of the rows")
     return made
 
 
@@ -485,7 +489,7 @@ def show_changes(out: Console, new: Sequence[Row], old: Sequence[Row], fail_over
     nothing to hold against it."""
     found = changes(new, old)
     if fail_over is not None and all(change.verdict == "baseline" for change in found):
-        raise ValueError(f"--fail-over: the two files have no row in common but those of {BASELINE}")
+        raise ValueError(f"--fail-over: the two files have no row in common but those of {baseline_name([*new, *old])}")
     out.print(changes_table(found, new, old))
     failed = [] if fail_over is None else regressions(found, fail_over)
     if failed:
@@ -502,8 +506,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not (args.update_docs or args.file):
         made.error("no FILE; see --help")
     try:
-        for path in update_docs() if args.update_docs else []:
-            out.print(f"renewed {path.relative_to(ROOT)}", markup=False)
+        if args.update_docs:
+            from bench import docs
+
+            for path in docs.update():
+                out.print(f"renewed {path.relative_to(ROOT)}", markup=False)
         rows = [row for file in args.file for row in read_rows(file)]
         old = read_rows(args.against) if args.against else []
     except (OSError, ValueError) as error:
@@ -513,9 +520,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             write_csv(rows, args.csv)
         if args.json and rows:
             write_json(rows, args.json)
-        if args.markdown and rows:
+        if args.plot and rows:
+            from bench import plots
+
+            for path in plots.write(rows, args.plot):
+                out.print(str(path), markup=False)
+        if args.matrix and rows:
+            from bench import matrix
+
+            for table in matrix.tables(rows):
+                print(table.markdown()) if args.markdown else out.print(table)
+        elif args.markdown and rows:
             print(markdown(rows))
-        elif rows and not (args.csv or args.json or args.against):
+        elif rows and not (args.csv or args.json or args.plot or args.against):
             show(out, rows)
         return show_changes(out, rows, old, args.fail_over) if args.against else 0
     except (OSError, ValueError) as error:

@@ -31,12 +31,14 @@ if not __package__:  # run as a script: what to import from is the folder above,
 
 from bench import contenders, workloads
 from bench.environment import ROOT, version
+from bench.ops import OPS
 from bench.process import Died, in_parallel
 from bench.report import Table, console
 from common import tuned
 from common.epilogue import Epilogue
-from common.kernel import Kernel, Language, MatmulConfig
-from common.problem import DTYPES, Layout, Matmul
+from common.kernel import Config, Kernel, Language
+from common.or_reduce import OrReduce
+from common.problem import Layout, Matmul, Problem
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triton-vs-tilus" / "resources"
 DEADLINE_S = 600  # of one config, all of its GPU kernels
@@ -90,8 +92,8 @@ class Task:
     'space' for others."""
 
     kernel: Kernel
-    problem: Matmul
-    config: MatmulConfig
+    problem: Problem
+    config: Config
     origin: str
     target: str
 
@@ -112,41 +114,45 @@ class Built:
         return bool(self.error) or any(gpu_kernel.over(self.task.target) for gpu_kernel in self.gpu_kernels)
 
 
-def runnable(kernel: Kernel, problem: Matmul) -> Matmul | None:
-    """The problem, or with a ReLU where the kernel needs an epilogue; None where it supports neither."""
-    with_relu = replace(problem, epilogue=Epilogue.RELU)
-    return next((tried for tried in (problem, with_relu) if kernel.supports(tried, None) is None), None)
+# What some kernels of an operation need of a problem.
+NEEDED = {Matmul: {"epilogue": Epilogue.RELU}, OrReduce: {"constant": True}}
 
 
-def tuned_problems(kernel: Kernel) -> list[Matmul]:
+def runnable(kernel: Kernel, problem: Problem) -> Problem | None:
+    """The problem, or with what the kernel needs of it, an epilogue or a constant A; None where it supports neither, or
+    is of another operation."""
+    if kernel.op != problem.op:
+        return None
+    changed = replace(problem, **NEEDED.get(type(problem), {}))
+    return next((tried for tried in (problem, changed) if kernel.supports(tried, None) is None), None)
+
+
+def tuned_problems(kernel: Kernel) -> list[Problem]:
     """Those that some device's table holds a config of this kernel for."""
     problems = []
     for path in sorted(tuned.TABLES.glob("*.json")):
         for entry in tuned.table(path.stem).get(kernel.full_name, []):
-            known = entry["problem"] | {
-                "dtype": DTYPES[entry["problem"]["dtype"]],
-                "layout": Layout(entry["problem"]["layout"]),
-            }
-            if (problem := runnable(kernel, Matmul(**known))) and problem not in problems:
+            known = OPS[kernel.op].problem.from_fields(entry["problem"])
+            if (problem := runnable(kernel, known)) and problem not in problems:
                 problems.append(problem)
     return problems
 
 
-def shipped(kernel: Kernel, problem: Matmul) -> dict[MatmulConfig, str]:
+def shipped(kernel: Kernel, problem: Problem) -> dict[Config, str]:
     """The configs that a launcher takes for this problem on some device, with their origin."""
     devices = [path.stem for path in sorted(tuned.TABLES.glob("*.json"))]
     picked = dict(tuned.pick(kernel, problem, device) for device in devices)
     return {kernel.default_config(problem): "heuristic"} | picked
 
 
-def spread(kernel: Kernel, problem: Matmul, count: int) -> list[MatmulConfig]:
+def spread(kernel: Kernel, problem: Problem, count: int) -> list[Config]:
     """`count` configs or fewer, at even distances in the search space."""
     space = kernel.configs(problem)
     return [space[(2 * i + 1) * len(space) // (2 * count)] for i in range(min(count, len(space)))]
 
 
 def tasks(
-    kernels: Iterable[Kernel], problems: Iterable[Matmul], targets: Sequence[str], others: int = OTHERS
+    kernels: Iterable[Kernel], problems: Iterable[Problem], targets: Sequence[str], others: int = OTHERS
 ) -> Iterator[Task]:
     """For each kernel and each problem that it supports: what is shipped, and `others` more."""
     problems = list(problems)
@@ -208,7 +214,7 @@ def _compilers(language: Language) -> tuple[str, ...]:
 
 def compile_one(
     full_name: str,
-    problem: Matmul,
+    problem: Problem,
     fields: dict[str, object],
     target: str,
     place: str,
@@ -263,9 +269,7 @@ class _Target:
         return 0
 
 
-def _compile_triton(
-    kernel: Kernel, problem: Matmul, config: MatmulConfig, target: str, folder: Path
-) -> list[GpuKernel]:
+def _compile_triton(kernel: Kernel, problem: Problem, config: Config, target: str, folder: Path) -> list[GpuKernel]:
     from triton import knobs
     from triton.runtime import driver
 
@@ -287,7 +291,7 @@ def _compile_triton(
     return gpu_kernels
 
 
-def _compile_tilus(kernel: Kernel, problem: Matmul, config: MatmulConfig, target: str, folder: Path) -> list[GpuKernel]:
+def _compile_tilus(kernel: Kernel, problem: Problem, config: Config, target: str, folder: Path) -> list[GpuKernel]:
     import tilus
     import tvm_ffi.libinfo
     from tilus.backends.codegen import generate_ir_module
@@ -473,6 +477,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problems = [problem for _, problem in workloads.problems(workload, shapes, tokens=TOKENS, layout=args.layout)]
     todo = list(tasks(kernels, problems, targets))
     if not shapes:
+        todo += tasks(kernels, [OrReduce(2048, 4096, 16)], targets)
         for kernel in kernels:
             todo += tasks([kernel], tuned_problems(kernel), targets, others=0)
     todo = list(dict.fromkeys(todo))

@@ -31,13 +31,13 @@ from bench import contenders as listed
 from bench.clock import NotTimed, Tell, first_line, time_together
 from bench.environment import environment
 from bench.journal import PASSED, Row
+from bench.ops import OPS
 from bench.process import ROOT, Child, Died, in_parallel
 from bench.stats import summary
 from bench.worker import clock_of, launcher, referee_of, timed
 from common import tuned
-from common.epilogue import Epilogue
-from common.kernel import Kernel, MatmulConfig
-from common.problem import Layout, Matmul
+from common.kernel import Config, Kernel
+from common.problem import Problem
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Search:
     failed: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     out_of_time: bool = False
-    config: MatmulConfig | None = None
+    config: Config | None = None
     confirmed_us: float | None = None
 
     def __str__(self) -> str:
@@ -84,13 +84,13 @@ class Search:
 class Lost(Exception):
     """A config that did not survive being timed."""
 
-    def __init__(self, config: MatmulConfig, reason: str):
+    def __init__(self, config: Config, reason: str):
         super().__init__(f"{config}: {reason}")
         self.config, self.reason = config, reason
 
 
 def tune(
-    problem: Matmul, kernels: Sequence[Kernel], budget: str, *, deadline_s: float, device: torch.device, seed: int = 0
+    problem: Problem, kernels: Sequence[Kernel], budget: str, *, deadline_s: float, device: torch.device, seed: int = 0
 ) -> dict[str, Search]:
     """A search per kernel that has configs for this problem, by full name. `budget` is a key of BUDGETS.
 
@@ -128,7 +128,7 @@ def tune(
 
 
 def build_ahead(
-    problems: Sequence[tuple[Matmul, Sequence[Kernel]]], *, deadline_s: float, device: torch.device
+    problems: Sequence[tuple[Problem, Sequence[Kernel]]], *, deadline_s: float, device: torch.device
 ) -> None:
     """Compiles, in parallel, what these kernels' launchers will take on these problems. An error is left for the
     contender's own row to meet."""
@@ -137,19 +137,19 @@ def build_ahead(
         _, slug = child.call(_identity, device)
     finally:
         child.stop()
-    jobs: dict[tuple[str, MatmulConfig, Layout, torch.dtype, torch.dtype, Epilogue], tuple[Any, ...]] = {}
+    jobs: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for problem, kernels in problems:
         for kernel in kernels:
             if kernel.build is None or listed.environment_reason(kernel.language) or kernel.supports(problem, None):
                 continue
             config, _ = tuned.pick(kernel, problem, slug)
             # One job for all sizes: what is compiled does not depend on them, but for their divisibility.
-            build = kernel.full_name, config, problem.layout, problem.dtype, problem.out_dtype, problem.epilogue
+            build = kernel.full_name, config, problem.compiled_for
             jobs.setdefault(build, (problem, kernel.full_name, [config], device))
     in_parallel(_build, list(jobs.values()), os.cpu_count() or 1, deadline_s)
 
 
-def choose(kernel: Kernel, problem: Matmul, count: int, slug: str) -> list[MatmulConfig]:
+def choose(kernel: Kernel, problem: Problem, count: int, slug: str) -> list[Config]:
     """At most `count` different configs: the heuristic's, the tuned ones of this and other shapes (these at most half
     of all), and a sample of the rest of the space, drawn by the problem's name alone."""
     known = [kernel.config_from(entry["config"]) for entry in tuned.table(slug).get(kernel.full_name, [])]
@@ -161,10 +161,10 @@ def choose(kernel: Kernel, problem: Matmul, count: int, slug: str) -> list[Matmu
 
 
 def search(
-    configs: Sequence[MatmulConfig],
-    not_built: dict[MatmulConfig, str],
-    check: Callable[[MatmulConfig], str | None],
-    timing: Callable[[Sequence[MatmulConfig], int], list[float]],
+    configs: Sequence[Config],
+    not_built: dict[Config, str],
+    check: Callable[[Config], str | None],
+    timing: Callable[[Sequence[Config], int], list[float]],
     budget: Budget,
     now: Callable[[], float] = time.monotonic,
 ) -> Search:
@@ -178,7 +178,7 @@ def search(
         found.out_of_time = found.out_of_time or found.seconds > budget.seconds
         return found.out_of_time
 
-    def ranked(left: list[MatmulConfig], rounds: int) -> list[tuple[float, MatmulConfig]]:
+    def ranked(left: list[Config], rounds: int) -> list[tuple[float, Config]]:
         while left:
             try:
                 return sorted(zip(timing(left, rounds), left, strict=True), key=lambda pair: pair[0])
@@ -213,20 +213,21 @@ def search(
 
 
 def _built(
-    problem: Matmul, chosen: dict[str, list[MatmulConfig]], deadline_s: float, device: torch.device
-) -> dict[str, dict[MatmulConfig, str]]:
+    problem: Problem, chosen: dict[str, list[Config]], deadline_s: float, device: torch.device
+) -> dict[str, dict[Config, str]]:
     """Compiles all configs of all kernels; the ones that failed, by kernel, with the reason."""
     # Configs that differ in their split alone share a product: one process builds it once.
-    together: dict[tuple[str, MatmulConfig], list[MatmulConfig]] = {}
+    together: dict[tuple[str, Config], list[Config]] = {}
     for name, configs in chosen.items():
         for config in configs:
-            together.setdefault((name, replace(config, split_k=1)), []).append(config)
+            product = replace(config, split_k=1) if hasattr(config, "split_k") else config
+            together.setdefault((name, product), []).append(config)
     if not together:
         return {}
     start = time.monotonic()
     jobs = [(problem, name, configs, device) for (name, _), configs in together.items()]
     answers = in_parallel(_build, jobs, os.cpu_count() or 1, deadline_s)
-    failed: dict[str, dict[MatmulConfig, str]] = {name: {} for name in chosen}
+    failed: dict[str, dict[Config, str]] = {name: {} for name in chosen}
     for (_, name, configs, _), answer in zip(jobs, answers, strict=True):
         reasons = [answer.message] * len(configs) if isinstance(answer, Died) else answer
         failed[name] |= {config: reason for config, reason in zip(configs, reasons, strict=True) if reason is not None}
@@ -240,18 +241,18 @@ class _Trial:
     """Checks and times one kernel's configs in a child that they may be the end of."""
 
     child: Child
-    problem: Matmul
+    problem: Problem
     name: str
     device: torch.device
     seed: int
 
-    def check(self, config: MatmulConfig) -> str | None:
+    def check(self, config: Config) -> str | None:
         try:
             return self.child.call(_check, self.problem, self.name, config, self.device, self.seed)
         except Died as death:
             return death.message
 
-    def time(self, configs: Sequence[MatmulConfig], rounds: int) -> list[float]:
+    def time(self, configs: Sequence[Config], rounds: int) -> list[float]:
         try:
             answer = self.child.call(_time, self.problem, self.name, list(configs), rounds, self.device, self.seed)
         except Died as death:
@@ -269,15 +270,13 @@ def _identity(device: torch.device, *, tell: Tell) -> tuple[dict[str, str | None
     return environment(device), tuned.slug_of(device)
 
 
-def _prepare(problem: Matmul, device: torch.device, seed: int, *, tell: Tell) -> None:
+def _prepare(problem: Problem, device: torch.device, seed: int, *, tell: Tell) -> None:
     """What no kernel's time should be charged with."""
     referee_of(problem, device, seed)
     clock_of(device)
 
 
-def _build(
-    problem: Matmul, name: str, configs: list[MatmulConfig], device: torch.device, *, tell: Tell
-) -> list[str | None]:
+def _build(problem: Problem, name: str, configs: list[Config], device: torch.device, *, tell: Tell) -> list[str | None]:
     """For each config None, or why it cannot be built."""
     torch.cuda.set_device(device)
     kernel = listed.find(name)
@@ -293,9 +292,7 @@ def _build(
     return reasons
 
 
-def _check(
-    problem: Matmul, name: str, config: MatmulConfig, device: torch.device, seed: int, *, tell: Tell
-) -> str | None:
+def _check(problem: Problem, name: str, config: Config, device: torch.device, seed: int, *, tell: Tell) -> str | None:
     kernel, referee = listed.find(name), referee_of(problem, device, seed)
     tell(name)
     try:
@@ -306,9 +303,9 @@ def _check(
 
 
 def _time(
-    problem: Matmul,
+    problem: Problem,
     name: str,
-    configs: list[MatmulConfig],
+    configs: list[Config],
     rounds: int,
     device: torch.device,
     seed: int,
@@ -336,7 +333,7 @@ def _time(
 # Searches kept, and tables.
 
 
-def _cache_path(kernel: Kernel, problem: Matmul, budget: str, versions: dict[str, str | None]) -> Path:
+def _cache_path(kernel: Kernel, problem: Problem, budget: str, versions: dict[str, str | None]) -> Path:
     key = {
         "kernel": kernel.full_name,
         "problem": problem.name,
@@ -391,12 +388,15 @@ def write_table(slug: str, rows: Iterable[Row]) -> Path:
     for row in rows:
         if row.status != PASSED or row.config_source != "search":
             continue
-        problem = {name: row.problem[name] for name in ("m", "n", "k", "dtype", "layout")}
+        problem = OPS[row.problem["op"]].problem.from_fields(row.problem).key
         others = [entry for entry in table.get(row.contender, []) if entry["problem"] != problem]
         table[row.contender] = [*others, {"problem": problem, "config": row.config}]
 
-    def place(entry: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(entry["problem"][name] for name in ("layout", "dtype", "n", "k", "m"))
+    def place(entry: dict[str, Any]) -> tuple[list[str], list[int]]:
+        """By its choices, last ones first, then by its sizes, M last."""
+        values = list(entry["problem"].values())
+        sizes = [value for value in values if type(value) is int]
+        return [str(value) for value in reversed(values) if type(value) is not int], sizes[1:] + sizes[:1]
 
     kernels = []
     for name in sorted(table):

@@ -42,14 +42,16 @@ from bench.journal import (
     command_of,
     problem_fields,
 )
+from bench.ops import OPS
 from bench.process import Child, Died, healthy
 from bench.referee import Call, Fault, Referee
 from common import tuned
 from common.accuracy import Accuracy
-from common.kernel import Kernel, MatmulConfig
-from common.problem import Inputs, Matmul
+from common.kernel import Config, Kernel
+from common.problem import Problem
+from common.tensors import mapped
 
-AGAIN = f"{BASELINE} (again)"
+AGAIN = "the baseline again"
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class Failure:
 class Timing:
     """The samples of every mode that was run, by contender."""
 
+    baseline: str = BASELINE
     samples: dict[str, dict[str, Samples]] = field(default_factory=dict)
 
     def clocks(self) -> dict[str, Any]:
@@ -139,7 +142,7 @@ class Timing:
         }
 
     def noise(self) -> dict[str, float]:
-        return {mode: stats.noise(of[BASELINE].rounds, of[AGAIN].rounds) for mode, of in self.samples.items()}
+        return {mode: stats.noise(of[self.baseline].rounds, of[AGAIN].rounds) for mode, of in self.samples.items()}
 
     def of(self, name: str, seed: int) -> dict[str, dict[str, Any]]:
         """A row's `timing`."""
@@ -149,21 +152,22 @@ class Timing:
                 continue
             rounds = of_mode[name].rounds
             summary = stats.summary(rounds)
-            ratio = stats.paired_ratio(of_mode[BASELINE].rounds, rounds, seed)
+            ratio = stats.paired_ratio(of_mode[self.baseline].rounds, rounds, seed)
             timing[mode] = {
                 "method": of_mode[name].method,
                 **asdict(summary),
                 "speedup": ratio.value,
                 "speedup_low": ratio.low,
                 "speedup_high": ratio.high,
-                "verdict": "baseline" if name == BASELINE else ratio.verdict(noises[mode]),
+                "verdict": "baseline" if name == self.baseline else ratio.verdict(noises[mode]),
                 "times_floor": summary.median_us / floors[mode]["read_us"] if mode in floors else None,
             }
         return timing
 
 
-def measure(workload: str, problem: Matmul, contenders: Sequence[Kernel], options: Options) -> Iterator[Row]:
-    """One row per contender, as soon as it is known: failures at once, the timed ones together at the end.
+def measure(workload: str, problem: Problem, contenders: Sequence[Kernel], options: Options) -> Iterator[Row]:
+    """One row per contender, all of the problem's operation, as soon as it is known: failures at once, the timed ones
+    together at the end.
 
     The baseline is timed even where it is not among the contenders, but then has no row. Raises RuntimeError where
     no worker process can be started.
@@ -171,7 +175,8 @@ def measure(workload: str, problem: Matmul, contenders: Sequence[Kernel], option
     child = Child(options.deadline_s)
     try:
         versions = child.call(_environment, options.torch_device)
-        timing = Timing()
+        baseline = OPS[problem.op].baseline
+        timing = Timing(baseline)
 
         def row(kernel: Kernel, result: Result) -> Row:
             return _row(workload, problem, kernel, result, timing, versions, options)
@@ -180,7 +185,7 @@ def measure(workload: str, problem: Matmul, contenders: Sequence[Kernel], option
         is_timed = options.torch_device.type == "cuda" and bool(options.timings)
         searched = _searched(problem, contenders, options)
         results: dict[str, Result] = {}
-        for name in dict.fromkeys([BASELINE, *asked] if is_timed else asked):
+        for name in dict.fromkeys([baseline, *asked] if is_timed else asked):
             results[name] = _checked(child, problem, name, searched.get(name), options)
             if name in asked and not (is_timed and results[name].status == PASSED):
                 yield row(asked[name], results[name])
@@ -188,13 +193,13 @@ def measure(workload: str, problem: Matmul, contenders: Sequence[Kernel], option
             return
 
         playing = [name for name, result in results.items() if result.status == PASSED]
-        if BASELINE in playing:
+        if baseline in playing:
             for name in _timed(child, problem, playing, results, timing, options):
                 if name in asked:
                     yield row(asked[name], results[name])
         else:
             for name in playing:
-                results[name].adds(f"not timed: {BASELINE} {results[BASELINE].status}: {results[BASELINE].message}")
+                results[name].adds(f"not timed: {baseline} {results[baseline].status}: {results[baseline].message}")
         for name in playing:
             if name in asked:
                 yield row(asked[name], results[name])
@@ -206,7 +211,7 @@ def _environment(device: torch.device, *, tell: Tell) -> dict[str, str | None]:
     return environment(device)
 
 
-def _searched(problem: Matmul, contenders: Sequence[Kernel], options: Options) -> dict[str, MatmulConfig]:
+def _searched(problem: Problem, contenders: Sequence[Kernel], options: Options) -> dict[str, Config]:
     if options.tune == "off":
         return {}
     from bench import tuning  # which needs this module
@@ -217,7 +222,7 @@ def _searched(problem: Matmul, contenders: Sequence[Kernel], options: Options) -
     return {name: search.config for name, search in searches.items() if search.config is not None}
 
 
-def _checked(child: Child, problem: Matmul, name: str, config: MatmulConfig | None, options: Options) -> Result:
+def _checked(child: Child, problem: Problem, name: str, config: Config | None, options: Options) -> Result:
     try:
         return child.call(_check, problem, name, config, options.torch_device, options.seed)
     except Died as death:
@@ -234,16 +239,17 @@ def _blamed(death: Died) -> Failure:
 
 def _timed(
     child: Child,
-    problem: Matmul,
+    problem: Problem,
     playing: list[str],
     results: dict[str, Result],
     timing: Timing,
     options: Options,
 ) -> Iterator[str]:
     """Times `playing`, mode by mode, into `timing`; takes those that fail out of it, and yields them."""
+    baseline = OPS[problem.op].baseline
     for mode in options.timings:
         left, with_floor = list(playing), mode != "host"
-        while BASELINE in left:
+        while baseline in left:
             configs = {name: results[name].config for name in left}
             try:
                 answer = child.call(
@@ -268,7 +274,7 @@ def _timed(
                 for name in left:
                     results[name].adds(f"{mode}: no floor, as {answer.name} failed: {answer.message}")
                 continue
-            name = BASELINE if answer.name == AGAIN else answer.name
+            name = baseline if answer.name == AGAIN else answer.name
             left.remove(name)
             if answer.status == PASSED:
                 results[name].adds(f"not timed {mode}: {answer.message}")
@@ -276,16 +282,16 @@ def _timed(
                 results[name].fails(answer.status, f"while timed {mode}: {answer.message}")
                 playing.remove(name)
                 yield name
-        if BASELINE not in left:
+        if baseline not in left:
             for name in left:
-                results[name].adds(f"not timed {mode}: {BASELINE} failed there")
-            if BASELINE not in playing:
+                results[name].adds(f"not timed {mode}: {baseline} failed there")
+            if baseline not in playing:
                 return
 
 
 def _row(
     workload: str,
-    problem: Matmul,
+    problem: Problem,
     kernel: Kernel,
     result: Result,
     timing: Timing,
@@ -301,6 +307,7 @@ def _row(
             "torch_error": result.accuracy.torch_error,
             "bound": result.accuracy.bound,
             "times_torch": result.accuracy.times_torch,
+            "times_study": result.accuracy.times_study,
         }
     return Row(
         workload=workload,
@@ -333,7 +340,7 @@ def _row(
 
 
 @lru_cache(maxsize=1)
-def referee_of(problem: Matmul, device: torch.device, seed: int) -> Referee:
+def referee_of(problem: Problem, device: torch.device, seed: int) -> Referee:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return Referee(problem, device, seed)
@@ -344,36 +351,52 @@ def clock_of(device: torch.device) -> CudaClock:
     return CudaClock(device)
 
 
+class _Rotation:
+    """Copies of a problem's inputs and an output each, shared by all contenders, that exceed three times the L2."""
+
+    def __init__(self, problem: Problem, device: torch.device, seed: int):
+        self.problem = problem
+        inputs = referee_of(problem, device, seed).inputs[0]
+        count = cold_sets(problem.least_bytes, clock_of(device).l2_bytes)
+        self._inputs = [mapped(torch.clone, inputs) for _ in range(count)]
+        self._outs = [torch.empty(problem.out_shape, dtype=problem.out_dtype, device=device) for _ in range(count)]
+        self._arguments: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {}
+
+    def arguments(self, kernel: Kernel, config: Config | None) -> list[Arguments]:
+        """Of a kernel's launch. What it lays out anew is laid out once, whatever its config."""
+        if kernel.full_name not in self._arguments:
+            self._arguments[kernel.full_name] = [kernel.arguments(self.problem, inputs) for inputs in self._inputs]
+        held = zip(self._arguments[kernel.full_name], self._outs, strict=True)
+        return [Arguments(args, {**kwargs, "out": out, "config": config}) for (args, kwargs), out in held]
+
+    def reads(self) -> list[list[Tensor]]:
+        """Of each set what no kernel can do without reading, and the output."""
+        held = zip(self._inputs, self._outs, strict=True)
+        return [[*self.problem.operands(inputs), out] for inputs, out in held]
+
+
 @lru_cache(maxsize=1)
-def _rotation(problem: Matmul, device: torch.device, seed: int) -> list[tuple[Inputs, Tensor]]:
-    """Copies of the problem's inputs and an output each, shared by all contenders, that exceed three times the L2."""
-    inputs = referee_of(problem, device, seed).inputs[0]
-
-    def copy() -> tuple[Inputs, Tensor]:
-        copied = Inputs(*(None if tensor is None else tensor.clone() for tensor in inputs))
-        return copied, torch.empty(problem.m, problem.n, dtype=problem.out_dtype, device=device)
-
-    return [copy() for _ in range(cold_sets(problem.least_bytes, clock_of(device).l2_bytes))]
+def _rotation(problem: Problem, device: torch.device, seed: int) -> _Rotation:
+    return _Rotation(problem, device, seed)
 
 
-def launcher(kernel: Kernel, problem: Matmul, config: MatmulConfig | None) -> Call:
+def launcher(kernel: Kernel, problem: Problem, config: Config | None) -> Call:
     """The kernel's launch of (inputs, out), everything else bound."""
-    fixed = {"epilogue": problem.epilogue, "out_dtype": problem.out_dtype, "config": config}
-    return lambda inputs, out: kernel.launch(inputs.a, inputs.b, bias=inputs.bias, out=out, **fixed)
+
+    def call(inputs: Any, out: Tensor) -> Any:
+        args, kwargs = kernel.arguments(problem, inputs)
+        return kernel.launch(*args, **kwargs, out=out, config=config)
+
+    return call
 
 
-def timed(
-    name: str, kernel: Kernel, problem: Matmul, config: MatmulConfig | None, device: torch.device, seed: int
-) -> Timed:
+def timed(name: str, kernel: Kernel, problem: Problem, config: Config | None, device: torch.device, seed: int) -> Timed:
     """A kernel on the rotation of argument sets, as the clock takes it."""
-    fixed = {"epilogue": problem.epilogue, "out_dtype": problem.out_dtype, "config": config}
-    sets = _rotation(problem, device, seed)
-    arguments = [Arguments((inputs.a, inputs.b), {"bias": inputs.bias, "out": out, **fixed}) for inputs, out in sets]
-    return Timed(name, kernel.launch, arguments)
+    return Timed(name, kernel.launch, _rotation(problem, device, seed).arguments(kernel, config))
 
 
 def _check(
-    problem: Matmul, name: str, config: MatmulConfig | None, device: torch.device, seed: int, *, tell: Tell
+    problem: Problem, name: str, config: Config | None, device: torch.device, seed: int, *, tell: Tell
 ) -> Result:
     referee = referee_of(problem, device, seed)
     listed.all_contenders()  # imported on nobody's time
@@ -388,7 +411,7 @@ def _check(
     return result
 
 
-def _examine(referee: Referee, name: str, config: MatmulConfig | None, result: Result) -> None:
+def _examine(referee: Referee, name: str, config: Config | None, result: Result) -> None:
     problem, device = referee.problem, referee.device
     kernel = listed.find(name)
     reason = listed.environment_reason(kernel.language) if device.type == "cuda" else None
@@ -413,7 +436,7 @@ def _examine(referee: Referee, name: str, config: MatmulConfig | None, result: R
 
 
 def _time(
-    problem: Matmul,
+    problem: Problem,
     configs: dict[str, dict[str, Any] | None],
     mode: str,
     with_floor: bool,
@@ -436,9 +459,10 @@ def _time(
         kernels = {name: listed.find(name) for name in configs}
         bound = {name: None if of is None else kernels[name].config_from(of) for name, of in configs.items()}
         playing = [timed(name, kernels[name], problem, bound[name], device, seed) for name in configs]
-        playing.append(replace(next(player for player in playing if player.name == BASELINE), name=AGAIN))
+        baseline = OPS[problem.op].baseline
+        playing.append(replace(next(player for player in playing if player.name == baseline), name=AGAIN))
         if with_floor:
-            playing += floor.floors(playing[0].argument_sets, clock, mode, tell=track)
+            playing += floor.floors(_rotation(problem, device, seed).reads(), clock, mode, tell=track)
         samples = time_together(playing, mode, rounds, clock, tell=track)
         referee, errors = referee_of(problem, device, seed), {}
         for name, kernel in kernels.items():

@@ -1,32 +1,177 @@
-"""Named lists of problems, and problems given by their sizes."""
+"""Named lists of problems, lists of a user's own from a file, and problems given by their sizes."""
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 
 from common.epilogue import Epilogue
-from common.problem import DTYPES, Layout, Matmul
+from common.or_reduce import OrReduce
+from common.problem import DTYPES, Layout, Matmul, Problem
+from common.w4a16 import W4A16Matmul
+
+Shape = tuple[int, int, int]  # M, N, K
 
 ROUTER_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024)
 ROUTER_HIDDEN = 7168
 ROUTER_EXPERTS = 256
 
-Numbers = dict[str, torch.dtype | Layout | Epilogue | None]
+SKINNY_SIZES = (16, 32, 48, 64)
+SKINNY_DEPTHS = range(8192, 32768 + 1, 4096)
+SKINNY = tuple((size, size, k) for size in SKINNY_SIZES for k in SKINNY_DEPTHS)
+
+# The study's list goes up in steps of 128, but for one that it leaves out; it gives them as (M, K, N).
+GENERATED = tuple((m, m + 256, m + 128) for m in range(256, 4096 + 1, 128) if m != 1920)
+
+CROSSOVER_SIZES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)  # M = N, at K = 8192
+CROSSOVER_DEPTHS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)  # K, at M = N = 64
+CROSSOVER = (*((size, size, 8192) for size in CROSSOVER_SIZES), *((64, 64, k) for k in CROSSOVER_DEPTHS))
 
 
-def router(tokens: Sequence[int] | None, numbers: Numbers) -> list[Matmul]:
-    """The expert scores of DeepSeek-V3's mixture-of-experts router: [T, 7168] @ [7168, 256], T tokens."""
-    return [Matmul(m=t, n=ROUTER_EXPERTS, k=ROUTER_HIDDEN, **numbers) for t in tokens or ROUTER_TOKENS]
+@dataclass(frozen=True)
+class Suite:
+    """Problems of one kind. dtype and epilogue, by their short names: what makes this suite, None: as asked.
+    layout: where none is asked for. tokens: M is a number of tokens, for which others can be asked."""
+
+    name: str
+    about: str
+    shapes: tuple[Shape, ...]
+    layout: str = "nk"
+    dtype: str | None = None
+    epilogue: str | None = None
+    tokens: bool = False
+
+    def agrees(self, dtype: str | None, epilogue: str | None) -> bool:
+        return dtype in (None, self.dtype or dtype) and epilogue in (None, self.epilogue or epilogue)
+
+    def problems(self, tokens: Sequence[int] | None, asked: "Asked") -> list[Problem]:
+        shapes = self.shapes
+        if tokens:
+            weights = dict.fromkeys((n, k) for _, n, k in shapes)
+            shapes = [(m, n, k) for n, k in weights for m in tokens]
+        return [asked.problem(shape, self.layout, self.dtype, self.epilogue) for shape in shapes]
 
 
-WORKLOADS: dict[str, Callable[[Sequence[int] | None, Numbers], list[Matmul]]] = {"router": router}
+@dataclass(frozen=True)
+class Listed:
+    """Problems of any operation, each as it stands: what is asked for picks among them."""
+
+    name: str
+    about: str
+    listed: tuple[Problem, ...]
+
+    dtype: ClassVar[str] = "as listed"
+    epilogue: ClassVar[str] = "none"
+    tokens: ClassVar[bool] = False
+
+    def agrees(self, dtype: str | None, epilogue: str | None) -> bool:
+        return bool(self.problems(None, Asked(dtype=dtype, epilogue=epilogue)))
+
+    def problems(self, tokens: Sequence[int] | None, asked: "Asked") -> list[Problem]:
+        wanted = {name: value for name, value in asdict(asked).items() if value is not None}
+        return [problem for problem in self.listed if wanted.items() <= problem.fields.items()]
+
+
+# Of the manual-unrolling study of tl.reduce, the last K of each being what is reduced.
+OR_SHAPES = ((64, 128, 4), (128, 256, 8), (256, 512, 16), (512, 1024, 4), (1024, 2048, 8), (2048, 4096, 16))
+OR_RAGGED = ((7, 9, 3), (33, 65, 5), (129, 77, 64), (513, 1025, 33), (1000, 333, 48))
+
+# (N, K) of the SplitK W4A16 paper's squares, and of the projections of Llama models.
+W4A16_SQUARES = tuple((1 << i, 1 << i) for i in range(9, 15))
+W4A16_LLAMA = ((4096, 11008), (11008, 4096), (8192, 28672), (28672, 8192))
+W4A16_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128)
+W4A16_4096 = W4A16Matmul(16, 4096, 4096)
+W4A16_KINDS = (
+    *(replace(W4A16_4096, group_size=size) for size in (32, 64)),
+    replace(W4A16_4096, symmetric=True),
+    replace(W4A16_4096, dtype=torch.bfloat16),
+)
+
+DECOMPOSE_K = "M = N and a deep K, as in the decompose-K study"
+TUTORIAL = "the shapes of the tilus tutorial's split-K"
+UNROLLING = "the shapes of the manual-unrolling study of tl.reduce"
+
+SUITES = (
+    Suite(
+        "router",
+        "the expert scores of DeepSeek-V3's mixture-of-experts router, T tokens",
+        tuple((tokens, ROUTER_EXPERTS, ROUTER_HIDDEN) for tokens in ROUTER_TOKENS),
+        tokens=True,
+    ),
+    Suite("skinny-epilogue-bf16", f"{DECOMPOSE_K}, with ReLU", SKINNY, "kn", "bf16", "relu"),
+    Suite("skinny-matmul-bf16", DECOMPOSE_K, SKINNY, "kn", "bf16", "none"),
+    Suite("skinny-matmul-fp16", DECOMPOSE_K, SKINNY, "kn", "fp16", "none"),
+    Suite("skinny-matmul-fp32", DECOMPOSE_K, SKINNY, "kn", "fp32", "none"),
+    Suite("square-tutorial", TUTORIAL, ((4096, 4096, 4096), (4096, 4096, 14336)), "kn", "fp16", "none"),
+    Suite("square-generated", "the sweep of the kernel-generation study", GENERATED, "kn", "bf16", "none"),
+    Suite("crossover", "where splitting K stops paying: M = N at K = 8192, K at M = N = 64", CROSSOVER, "kn"),
+    Listed("or_reduce-int64", UNROLLING, tuple(OrReduce(*shape) for shape in OR_SHAPES)),
+    Listed("or_reduce-int32", UNROLLING, tuple(OrReduce(*shape, torch.int32) for shape in OR_SHAPES)),
+    Listed("or_reduce-ragged", "no power of two anywhere", tuple(OrReduce(*shape) for shape in OR_RAGGED)),
+    Listed(
+        "or_reduce-control",
+        f"{UNROLLING}, of a constant tile: the reduction alone",
+        tuple(OrReduce(*shape, constant=True) for shape in OR_SHAPES),
+    ),
+    Listed(
+        "w4a16-square",
+        "the SplitK W4A16 paper's: M = 1 and 16, N = K",
+        tuple(W4A16Matmul(m, n, k) for m in (1, 16) for n, k in W4A16_SQUARES),
+    ),
+    Listed(
+        "w4a16-llama",
+        "projections of Llama models, M = 1 and 16",
+        tuple(W4A16Matmul(m, n, k) for m in (1, 16) for n, k in W4A16_LLAMA),
+    ),
+    Listed(
+        "w4a16-tokens",
+        "few to many rows, N = K = 4096",
+        tuple(replace(W4A16_4096, m=tokens) for tokens in W4A16_TOKENS),
+    ),
+    Listed("w4a16-kinds", "other group sizes, symmetric, bf16, at M = 16, N = K = 4096", W4A16_KINDS),
+)
+GROUPS = ("skinny", "square", "or_reduce", "w4a16")
+# By the name that --workload takes: a suite, or all those whose names begin so.
+WORKLOADS = {
+    **{suite.name: (suite,) for suite in SUITES},
+    **{name: tuple(suite for suite in SUITES if suite.name.startswith(f"{name}-")) for name in GROUPS},
+}
 
 # The name of the workload of problems that --shape gives.
 SHAPE = "shape"
 
 
-def parse_shape(text: str) -> tuple[int, int, int]:
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says of problems, by short names; None: nothing."""
+
+    layout: str | None = None
+    dtype: str | None = None
+    out_dtype: str | None = None
+    epilogue: str | None = None
+
+    def problem(
+        self, shape: Shape, layout: str = "nk", dtype: str | None = None, epilogue: str | None = None
+    ) -> Matmul:
+        """layout gives way to what is asked, dtype and epilogue do not. Raises ValueError for an out_dtype that is
+        neither that of the inputs nor fp32."""
+        dtype = dtype or self.dtype or "bf16"
+        if self.out_dtype not in (None, dtype, "fp32"):
+            raise ValueError(f"out_dtype is {self.out_dtype}; accepted: that of the inputs, {dtype}, or fp32")
+        return Matmul(
+            *shape,
+            layout=Layout(self.layout or layout),
+            dtype=DTYPES[dtype],
+            out_dtype=None if self.out_dtype is None else DTYPES[self.out_dtype],
+            epilogue=Epilogue(epilogue or self.epilogue or "none"),
+        )
+
+
+def parse_shape(text: str) -> Shape:
     """'16x256x7168' -> (16, 256, 7168): M, N, K. Raises ValueError for anything else."""
     if not (match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", text.lower())):
         raise ValueError(f"shape is {text!r}; accepted: MxNxK, three positive integers, e.g. 16x256x7168")
@@ -42,32 +187,115 @@ def parse_tokens(text: str) -> list[int]:
 
 def problems(
     workload: str | None,
-    shapes: Sequence[tuple[int, int, int]] = (),
+    shapes: Sequence[Shape] = (),
     *,
+    names: Sequence[str] = (),
     tokens: Sequence[int] | None = None,
-    layout: str = "nk",
-    dtype: str = "bf16",
+    layout: str | None = None,
+    dtype: str | None = None,
     out_dtype: str | None = None,
-    epilogue: str = "none",
-) -> list[tuple[str, Matmul]]:
-    """(workload, problem) pairs of a named workload, then of the shapes (M, N, K); each problem once.
+    epilogue: str | None = None,
+    few: int | None = None,
+) -> list[tuple[str, Problem]]:
+    """(workload, problem) pairs of a named workload or of a FILE.json, then those of other workloads by their names,
+    then products of the shapes (M, N, K); each problem once.
 
-    layout, dtype, out_dtype (None: dtype) and epilogue are short names, as tables have them. Raises ValueError for an
-    unknown workload, KeyError or ValueError for an unknown short name.
+    layout, dtype, out_dtype and epilogue are short names, as tables have them; where nothing is asked for they are the
+    workload's, else nk, bf16, that of the inputs, none. Of several suites those that agree with dtype and epilogue are
+    taken. few: of the workload's problems only so many, those of the least work, unless tokens say which.
+
+    Raises ValueError for an unknown workload or name, for what a workload does not have, and for a file that is not a
+    list of problems.
     """
-    numbers = {
-        "layout": Layout(layout),
-        "dtype": DTYPES[dtype],
-        "out_dtype": None if out_dtype is None else DTYPES[out_dtype],
-        "epilogue": Epilogue(epilogue),
-    }
+    asked = Asked(layout, dtype, out_dtype, epilogue)
     chosen = []
-    if workload is not None:
-        if workload not in WORKLOADS:
-            raise ValueError(f"workload is {workload!r}; accepted: {', '.join(WORKLOADS)}")
-        chosen += [(workload, problem) for problem in WORKLOADS[workload](tokens, numbers)]
-    chosen += [(SHAPE, Matmul(m, n, k, **numbers)) for m, n, k in shapes]
-    once: dict[Matmul, str] = {}
+    if workload is not None and workload.endswith(".json"):
+        if tokens:
+            raise ValueError(f"tokens are asked for; {workload} says itself what M is")
+        chosen = [(Path(workload).stem, problem) for problem in _from_file(Path(workload), asked)]
+    elif workload is not None:
+        chosen = [
+            (suite.name, problem)
+            for suite in _suites(workload, tokens, asked)
+            for problem in suite.problems(tokens, asked)
+        ]
+        if not chosen:
+            wanted = ", ".join(f"{name} {value}" for name, value in asdict(asked).items() if value is not None)
+            raise ValueError(f"{workload} has no problem of {wanted}")
+    if few is not None and not tokens:
+        chosen = sorted(chosen, key=lambda pair: pair[1].flops)[:few]
+    chosen += [_named(name) for name in names]
+    chosen += [(SHAPE, asked.problem(shape)) for shape in shapes]
+    once: dict[Problem, str] = {}
     for name, problem in chosen:
         once.setdefault(problem, name)
     return [(name, problem) for problem, name in once.items()]
+
+
+def _suites(workload: str, tokens: Sequence[int] | None, asked: Asked) -> list[Suite | Listed]:
+    if workload not in WORKLOADS:
+        raise ValueError(f"workload is {workload!r}; accepted: {', '.join(WORKLOADS)}, or a FILE.json")
+    suites = WORKLOADS[workload]
+    if tokens and not all(suite.tokens for suite in suites):
+        having = ", ".join(suite.name for suite in SUITES if suite.tokens)
+        raise ValueError(f"tokens are asked for; of the workloads {having} has some, {workload} has not")
+    agreeing = [suite for suite in suites if suite.agrees(asked.dtype, asked.epilogue)]
+    if not agreeing:
+        there = ", ".join(f"{suite.name} ({suite.dtype}, {suite.epilogue})" for suite in suites)
+        raise ValueError(f"dtype {asked.dtype}, epilogue {asked.epilogue}: {workload} has none so; there is {there}")
+    return agreeing
+
+
+def _named(name: str) -> tuple[str, Problem]:
+    """Raises ValueError where no workload has it, as it stands there."""
+    for suite in SUITES:
+        for problem in suite.problems(None, Asked()):
+            if problem.name == name:
+                return suite.name, problem
+    raise ValueError(f"problem is {name!r}; accepted: a name of a workload's problem, as rows have it")
+
+
+_SIZES = ("m", "n", "k")
+_CHOICES = {
+    "dtype": tuple(DTYPES),
+    "out_dtype": tuple(DTYPES),
+    "layout": tuple(layout.value for layout in Layout),
+    "epilogue": tuple(epilogue.value for epilogue in Epilogue),
+}
+EXAMPLE = '[{"m": 16, "n": 4096, "k": 14336, "dtype": "fp16", "epilogue": "relu"}, ...]'
+
+
+def _from_file(path: Path, asked: Asked) -> list[Matmul]:
+    """Raises ValueError."""
+    try:
+        entries = json.loads(path.read_text())
+    except OSError as error:
+        raise ValueError(f"workload {path}: {error.strerror}") from error
+    except ValueError as error:  # not JSON, or not text
+        raise ValueError(f"workload {path} is not JSON: {error}") from error
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(f"workload {path} is not a list of problems; accepted: {EXAMPLE}")
+    found = []
+    for number, entry in enumerate(entries, 1):
+        try:
+            found.append(_from_entry(entry, asked))
+        except ValueError as error:
+            raise ValueError(f"workload {path}, problem {number}: {error}") from None
+    return found
+
+
+def _from_entry(entry: Any, asked: Asked) -> Matmul:
+    """What an entry does not say is as asked. Raises ValueError."""
+    if not isinstance(entry, dict):
+        raise ValueError(f"it is {entry!r}; accepted: an object with m, n, k")
+    if unknown := entry.keys() - {*_SIZES, *_CHOICES}:
+        raise ValueError(f"unknown {', '.join(sorted(unknown))}; accepted: {', '.join((*_SIZES, *_CHOICES))}")
+    for name in _SIZES:
+        size = entry.get(name)
+        if type(size) is not int or size < 1:
+            raise ValueError(f"{name} is {size!r}; accepted: a positive integer")
+    for name, accepted in _CHOICES.items():
+        if name in entry and entry[name] not in accepted:
+            raise ValueError(f"{name} is {entry[name]!r}; accepted: {', '.join(accepted)}")
+    said = {field.name: entry.get(field.name, getattr(asked, field.name)) for field in fields(Asked)}
+    return Asked(**said).problem((entry["m"], entry["n"], entry["k"]))

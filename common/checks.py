@@ -69,7 +69,7 @@ def matmul_problem(
             raise ValueError(f"out has shape {tuple(out.shape)}; accepted: ({m}, {n})")
         if out.dtype is not out_dtype:
             raise TypeError(f"out has dtype {out.dtype}; accepted: out_dtype, {out_dtype}")
-        if _overlaps_itself(out):
+        if overlaps_itself(out):
             raise ValueError(f"out has strides {out.stride()}; accepted: elements that do not overlap")
     for name, tensor in (("b", b), ("bias", bias), ("out", out)):
         if tensor is not None and tensor.device != a.device:
@@ -88,7 +88,8 @@ def _layout_of(b: Tensor) -> Layout | None:
     return None
 
 
-def _overlaps_itself(out: Tensor) -> bool:
+def overlaps_itself(out: Tensor) -> bool:
+    """Whether two elements of a tensor [M, N] are one in memory."""
     (m, n), (stride_m, stride_n) = out.shape, out.stride()
     if m == 1 or n == 1:
         return (m > 1 and stride_m == 0) or (n > 1 and stride_n == 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from common.problem import Matmul
+from common.problem import Matmul, Problem
 from common.protocol import Protocol
 
 
@@ -15,6 +15,9 @@ class Language(str, Enum):
     TRITON = "triton"
     TILUS = "tilus"
     TORCH = "torch"
+    HELION = "helion"
+    FLASHINFER = "flashinfer"  # CUDA C++ of the serving engines
+    TLX = "tlx"  # Triton's low-level extensions
     CANDIDATE = "candidate"  # brought by a user, in whatever language
 
 
@@ -39,13 +42,22 @@ class MatmulConfig:
         return " ".join([text, *(f"{name}={value}" for name, value in own.items())])
 
 
+Config = Any  # of a kernel: a frozen dataclass whose fields are JSON values
+
+
+def problem_arguments(problem: Problem, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What most kernels are launched with: the inputs as they are."""
+    return problem.arguments(inputs)
+
+
 @dataclass(frozen=True)
 class Kernel:
     """One variant of one kernel in one language.
 
     name            the file's name, the same in both languages
     variant         what tells it from the others of its file; empty where there are none
-    launch          matmul(a, b, *, epilogue, bias, out, out_dtype, config) -> C [M, N]
+    launch          matmul(a, b, *, epilogue, bias, out, out_dtype, config) -> C [M, N]; of other operations their own
+                    arguments, then out and config
     config_type     the type of its configs; its fields are JSON values
     configs         the search space for a problem, every one supported
     default_config  the documented heuristic where no tuned config is known
@@ -56,6 +68,10 @@ class Kernel:
     workspace_bytes scratch memory of one call; None where it is not known
     launches        of GPU kernels in one call; None where it is not known
     note            what a reader of its rows has to know beside the figures; asked for after a launch
+    op              the operation of the problems that it solves
+    arguments       what it is launched with for a problem's inputs, positional and by keyword, beside out and config.
+                    What is laid out anew here, a weight for one, is laid out ahead of the calls that are timed
+    on_request      takes part only where it is asked for: it compiles or searches for long at every problem
     """
 
     name: str
@@ -63,22 +79,25 @@ class Kernel:
     language: Language
     protocol: Protocol
     launch: Callable[..., Tensor]
-    config_type: type[MatmulConfig]
-    configs: Callable[[Matmul], Sequence[MatmulConfig]]
-    default_config: Callable[[Matmul], MatmulConfig]
-    build: Callable[[Matmul, MatmulConfig], None] | None
-    supports: Callable[[Matmul, MatmulConfig | None], str | None]
+    config_type: type[Config]
+    configs: Callable[[Problem], Sequence[Config]]
+    default_config: Callable[[Problem], Config]
+    build: Callable[[Problem, Config], None] | None
+    supports: Callable[[Problem, Config | None], str | None]
     deterministic: bool
-    roundings: Callable[[MatmulConfig], int]
-    workspace_bytes: Callable[[Matmul, MatmulConfig], int | None]
+    roundings: Callable[[Config], int]
+    workspace_bytes: Callable[[Problem, Config], int | None]
     launches: int | None
     note: Callable[[], str] = lambda: ""
+    op: str = Matmul.op
+    arguments: Callable[[Problem, Any], tuple[tuple[Any, ...], dict[str, Any]]] = problem_arguments
+    on_request: bool = False
 
     @property
     def full_name(self) -> str:
         """e.g. 'triton/decompose_k.vector', 'torch/mm': unique, and what --only, --skip and the tuned tables use."""
         return f"{self.language.value}/{self.name}" + (f".{self.variant}" if self.variant else "")
 
-    def config_from(self, fields: dict[str, Any]) -> MatmulConfig:
+    def config_from(self, fields: dict[str, Any]) -> Config:
         """The config of this kernel that a JSON object holds. Raises TypeError for a field that is not its own."""
         return self.config_type(**fields)

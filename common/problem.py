@@ -1,13 +1,16 @@
-"""A problem: sizes, dtypes, layout and epilogue, with its inputs from a seed and its float64 answer."""
+"""A problem: sizes, dtypes, layout and epilogue, with its inputs from a seed and its exact answer."""
 
+import dataclasses
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
 import torch
 from torch import Tensor
 
 from common.epilogue import Epilogue
+from common.tensors import named_tensors
 
 SHORT_DTYPE = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 DTYPES = {short: dtype for dtype, short in SHORT_DTYPE.items()}
@@ -20,6 +23,105 @@ class Layout(str, Enum):
     NK = "nk"  # [N, K] row-major, as nn.Linear stores it: K is contiguous
 
 
+class Problem(ABC):
+    """What the benchmark asks of a problem of any operation. Each is a frozen dataclass of sizes, dtypes and choices.
+
+    op            the operation; the kernels that solve it say the same
+    not_tuned_for fields that do not change which config is best by enough to search for
+    run_time      sizes that a kernel takes as it runs: what is compiled does not depend on them, but for their
+                  divisibility
+    """
+
+    op: ClassVar[str]
+    not_tuned_for: ClassVar[frozenset[str]] = frozenset()
+    run_time: ClassVar[frozenset[str]] = frozenset(("m", "n", "k"))
+
+    out_dtype: torch.dtype
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Unique among problems of all operations."""
+
+    @property
+    @abstractmethod
+    def out_shape(self) -> tuple[int, ...]: ...
+
+    @property
+    @abstractmethod
+    def flops(self) -> int:
+        """The operations on elements that it takes."""
+
+    @property
+    @abstractmethod
+    def least_bytes(self) -> int:
+        """Every input read once and the output written once."""
+
+    @abstractmethod
+    def inputs(self, device: torch.device | str, seed: int = 0) -> Any:
+        """Tensors in named tuples and dataclasses, the same numbers on every device."""
+
+    @abstractmethod
+    def arguments(self, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What a launcher is called with, beside `out` and `config`: positional, and by keyword."""
+
+    @abstractmethod
+    def reference(self, inputs: Any) -> Tensor:
+        """The answer: exact for integers, else in float64, unrounded."""
+
+    @abstractmethod
+    def torch_answer(self, inputs: Any) -> Tensor:
+        """torch's own answer in out_dtype, whose error is the measure of every kernel's."""
+
+    def operands(self, inputs: Any) -> list[Tensor]:
+        """What no kernel can do without reading: all of the inputs."""
+        return [tensor for _, tensor in named_tensors(inputs)]
+
+    def reordering(self, inputs: Any) -> float:
+        """What another order of the fp32 sums may move an element of the answer by, where that is not hidden by its
+        rounding."""
+        return 0.0
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """By name, as JSON values: dtypes and choices by their short names."""
+        return {field.name: _json_value(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+    @classmethod
+    def from_fields(cls, values: dict[str, Any]) -> Self:
+        """The problem whose `fields` these are; what they lack is as by default, what else they hold is ignored."""
+        types = get_type_hints(cls)
+        names = [field.name for field in dataclasses.fields(cls) if field.name in values]
+        return cls(**{name: _from_json(types[name], values[name]) for name in names})
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The fields that a tuned table tells problems apart by."""
+        return {name: value for name, value in self.fields.items() if name not in self.not_tuned_for}
+
+    @property
+    def compiled_for(self) -> tuple[Any, ...]:
+        """What a kernel is compiled for, beside its config."""
+        return self.op, *(value for name, value in self.fields.items() if name not in self.run_time)
+
+
+def short_dtype(dtype: torch.dtype) -> str:
+    """'bf16', 'int64': as names and tables have it."""
+    return SHORT_DTYPE.get(dtype) or str(dtype).removeprefix("torch.")
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, torch.dtype):
+        return short_dtype(value)
+    return value.value if isinstance(value, Enum) else value
+
+
+def _from_json(kind: Any, value: Any) -> Any:
+    if kind in (torch.dtype, torch.dtype | None):
+        return DTYPES.get(value) or getattr(torch, value)
+    return kind(value) if isinstance(kind, type) and issubclass(kind, Enum) else value
+
+
 class Inputs(NamedTuple):
     """a [M, K] row-major, b [K, N] in the problem's layout, bias [N] or None; all of the problem's dtype."""
 
@@ -29,7 +131,7 @@ class Inputs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Matmul:
+class Matmul(Problem):
     """C[M, N] = epilogue(A[M, K] @ B[K, N]), the sum over K in fp32.
 
     dtype is that of A, B and bias; out_dtype, that of C, is dtype unless given.
@@ -42,6 +144,9 @@ class Matmul:
     out_dtype: torch.dtype | None = None
     layout: Layout = Layout.KN
     epilogue: Epilogue = Epilogue.NONE
+
+    op: ClassVar[str] = "matmul"
+    not_tuned_for: ClassVar[frozenset[str]] = frozenset(("out_dtype", "epilogue"))
 
     def __post_init__(self) -> None:
         if self.out_dtype is None:
@@ -56,6 +161,10 @@ class Matmul:
         if self.out_dtype is not self.dtype:
             parts.append(f"{SHORT_DTYPE[self.out_dtype]}out")
         return "-".join(parts)
+
+    @property
+    def out_shape(self) -> tuple[int, int]:
+        return self.m, self.n
 
     @property
     def flops(self) -> int:
@@ -84,6 +193,13 @@ class Matmul:
         bias = normal(self.n).to(device, self.dtype) if self.epilogue.has_bias else None
         # .to() keeps the strides of a transposed view.
         return Inputs(a.to(device, self.dtype), (b / self.k**0.5).to(device, self.dtype), bias)
+
+    def arguments(self, inputs: Inputs) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+        return (inputs.a, inputs.b), {"bias": inputs.bias, "epilogue": self.epilogue, "out_dtype": self.out_dtype}
+
+    def reordering(self, inputs: Inputs) -> float:
+        """sqrt(K) * 2^-24 * max(|A| @ |B|): of a sum of K products whose errors have random signs."""
+        return self.k**0.5 * 2.0**-24 * (inputs.a.double().abs() @ inputs.b.double().abs()).max().item()
 
     def reference(self, inputs: Inputs) -> Tensor:
         """The answer in float64, unrounded, on the inputs' device. [M, N]."""

@@ -1,8 +1,9 @@
 """Tuned configs per device: `tuned/<device>.json`, written by the benchmark's search, read by the launchers.
 
-A table maps a kernel's full name to a list of entries {"problem": {...}, "config": {...}}. A shape that is
-not in it takes the config of the nearest that is: smallest |log2| distance summed over M, N and K, among entries
-of the same layout, then of any; dtype and epilogue do not change which tile is best by enough to search for.
+A table maps a kernel's full name to a list of entries {"problem": {...}, "config": {...}}. A problem that is
+not in it takes the config of the nearest that is: smallest |log2| distance summed over its sizes, among entries
+of the same layout (and what other choices it has), then of any, of the same dtype where that is a tie. What else a
+problem is, an epilogue for one, does not change which config is best by enough to search for.
 """
 
 import json
@@ -13,8 +14,8 @@ from typing import Any
 
 import torch
 
-from common.kernel import Kernel, MatmulConfig
-from common.problem import SHORT_DTYPE, Matmul
+from common.kernel import Config, Kernel
+from common.problem import Problem
 
 TABLES = Path(__file__).parent / "tuned"
 
@@ -36,40 +37,31 @@ def slug_of(device: torch.device) -> str:
     return device_slug(torch.cuda.get_device_name(device)) if device.type == "cuda" else device.type
 
 
-def key_of(problem: Matmul) -> dict[str, Any]:
-    """A problem as a table's entry holds it."""
-    return {
-        "m": problem.m,
-        "n": problem.n,
-        "k": problem.k,
-        "dtype": SHORT_DTYPE[problem.dtype],
-        "layout": problem.layout.value,
-    }
-
-
-def nearest(kernel_name: str, problem: Matmul, slug: str) -> dict[str, Any] | None:
+def nearest(kernel_name: str, problem: Problem, slug: str) -> dict[str, Any] | None:
     """The fields of the tuned config nearest to the problem, or None where the kernel has none on this device."""
     entries = table(slug).get(kernel_name, [])
     if not entries:
         return None
 
-    def distance(entry: dict[str, Any]) -> tuple[bool, float, bool]:
-        known = entry["problem"]
-        apart = sum(abs(log2(known[size] / getattr(problem, size))) for size in ("m", "n", "k"))
-        return known["layout"] != problem.layout.value, apart, known["dtype"] != SHORT_DTYPE[problem.dtype]
+    def distance(entry: dict[str, Any]) -> tuple[int, float, bool]:
+        pairs = {name: (value, entry["problem"][name]) for name, value in problem.key.items()}
+        apart = sum(abs(log2(known / here)) for here, known in pairs.values() if type(here) is int)
+        here, known = pairs.pop("dtype")
+        unlike = sum(mine != theirs for mine, theirs in pairs.values() if type(mine) is not int)
+        return unlike, apart, here != known
 
     return min(entries, key=distance)["config"]
 
 
 @lru_cache(maxsize=4096)
-def pick(kernel: Kernel, problem: Matmul, slug: str) -> tuple[MatmulConfig, str]:
+def pick(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, str]:
     """The config that a launcher uses where none is given, and where it is from: 'tuned' (searched for this very
-    shape and layout), 'nearest' (for another), or 'heuristic' (the kernel's own; also where the nearest is one
+    problem), 'nearest' (for another), or 'heuristic' (the kernel's own; also where the nearest is one
     that this problem cannot run on)."""
     fields = nearest(kernel.full_name, problem, slug)
     if fields is not None:
         config = kernel.config_from(fields)
         if kernel.supports(problem, config) is None:
-            exact = any(entry["problem"] == key_of(problem) for entry in table(slug)[kernel.full_name])
+            exact = any(entry["problem"] == problem.key for entry in table(slug)[kernel.full_name])
             return config, "tuned" if exact else "nearest"
     return kernel.default_config(problem), "heuristic"

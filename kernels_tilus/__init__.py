@@ -1,9 +1,30 @@
 """The tilus side. `KERNELS` is the explicit list of every variant of every kernel file."""
 
-from kernels_tilus import cluster, decompose_k, or_reduce, semaphore
+from kernels_tilus import (
+    atomic,
+    cluster,
+    decompose_k,
+    in_block,
+    last_arriver,
+    or_reduce,
+    semaphore,
+    stream_k,
+    tiled,
+    w4a16,
+)
 
-KERNELS = (*decompose_k.KERNELS, *semaphore.KERNELS, *cluster.KERNELS)
-OR_REDUCE_KERNELS = or_reduce.KERNELS
+KERNELS = (
+    tiled.KERNEL,
+    *in_block.KERNELS,
+    *decompose_k.KERNELS,
+    *semaphore.KERNELS,
+    atomic.KERNEL,
+    last_arriver.KERNEL,
+    stream_k.KERNEL,
+    *cluster.KERNELS,
+    *or_reduce.KERNELS,
+    *w4a16.KERNELS,
+)
 
 # Kernel files of the triton side without a twin here, and why.
 NO_TWIN: dict[str, str] = {}

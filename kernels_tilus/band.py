@@ -1,13 +1,12 @@
 """What every split-K kernel of this package does alike: a block's tile, its band of K, and the product over it.
 
-The kernels differ in how the sums of the bands meet; that is what their files hold. Operands reach a Script as
-`operands` gives them: extents and strides along which copies are wide in units of that width, as tilus 0.2.0 derives
-alignment from a product, and takes none from an argument (`assume` included: it is joined with the argument's own
-divisibility of one).
+The kernels differ in how the sums of the bands meet; that is what their files hold. A config chooses the engine of the
+product: mma.py, wgmma.py, simt.py. Operands reach a Script as `operands` gives them: extents and strides along which
+copies are wide in units of that width, as tilus 0.2.0 derives alignment from a product, and takes none from an argument
+(`assume` included: it is joined with the argument's own divisibility of one).
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -19,11 +18,35 @@ from torch import Tensor
 
 from common.kernel import MatmulConfig
 from common.problem import Layout, Matmul
+from kernels_tilus import mma, simt, wgmma
 from kernels_tilus.epilogue import EpilogueScript
+from kernels_tilus.mma import MmaProduct
+from kernels_tilus.simt import SimtProduct
+from kernels_tilus.wgmma import WgmmaProduct
 
 SHARED_MEMORY_LIMIT = 227 * 1024  # per block, Hopper
 TILUS_DTYPE = {torch.bfloat16: bfloat16, torch.float16: float16, torch.float32: float32}
 COPY_WIDTHS = (8, 4, 2)  # elements of a half-precision cp.async: 16, 8 or 4 bytes
+
+
+@dataclass(frozen=True)
+class BandConfig(MatmulConfig):
+    """engine: what multiplies.
+
+    mma            mma.sync, fed by cp.async
+    wgmma          Hopper's wgmma, fed by TMA: 64 rows of A, or 128, times block_n columns
+    wgmma_swapped  the same on the transpose, so that few tokens fill a wgmma: 64 rows of the weight, or 128, times
+                   block_m tokens
+    simt           fp32 on CUDA cores, fed by plain loads
+
+    Where the rows of tensors that a problem alone does not tell of are not aligned to the 16 bytes that TMA takes, a
+    tile goes through mma; where they are not to the 4 bytes that cp.async takes, through simt.
+    """
+
+    engine: str = "mma"
+
+    def __str__(self) -> str:
+        return super().__str__().replace(f" engine={self.engine}", "" if self.engine == "mma" else f" {self.engine}")
 
 
 class Tile(NamedTuple):
@@ -34,14 +57,35 @@ class Tile(NamedTuple):
     block_k: int
     num_warps: int
     num_stages: int
+    engine: str = "mma"
 
 
 # Few warps and deep pipelines for few rows, wide tiles for many.
-TILES = [
+MMA_TILES = [
     *[(16, 8, 128, 1, 6), (16, 8, 256, 1, 4), (16, 8, 256, 1, 6), (16, 8, 512, 1, 3), (16, 16, 128, 1, 4)],
     *[(16, 16, 256, 2, 4), (16, 16, 512, 2, 3), (16, 32, 128, 2, 4), (16, 32, 128, 4, 4), (16, 64, 128, 4, 4)],
     *[(32, 16, 128, 2, 4), (32, 32, 64, 4, 6), (32, 32, 128, 4, 4), (32, 64, 128, 4, 4), (64, 16, 128, 4, 4)],
     *[(64, 32, 64, 4, 5), (64, 32, 128, 4, 4), (64, 64, 64, 4, 4), (64, 64, 128, 4, 3), (128, 64, 64, 4, 4)],
+]
+# As many bytes under way as shared memory holds, for one block a multiprocessor; or half of that, for two.
+WGMMA_TILES = [
+    *[(64, 32, 128, 4, 4), (64, 32, 128, 4, 8), (64, 64, 64, 4, 6), (64, 64, 64, 4, 12), (64, 64, 128, 4, 3)],
+    *[(64, 64, 128, 4, 6), (64, 128, 64, 4, 4), (64, 128, 64, 4, 8), (64, 128, 128, 4, 4), (128, 64, 64, 4, 4)],
+    *[(128, 64, 64, 4, 8), (128, 128, 64, 4, 3), (128, 128, 64, 4, 6), (128, 128, 128, 4, 3), (64, 256, 64, 4, 5)],
+]
+WGMMA_SWAPPED_TILES = [
+    *[(16, 64, 128, 4, 5), (16, 64, 128, 4, 10), (16, 64, 256, 4, 5), (16, 128, 128, 4, 6)],
+    *[(32, 64, 128, 4, 4), (32, 64, 128, 4, 8), (32, 64, 256, 4, 4), (32, 128, 128, 4, 5)],
+]
+SIMT_TILES = [
+    *[(16, 8, 32, 1, 2), (16, 16, 32, 2, 2), (16, 32, 32, 4, 2), (32, 16, 32, 2, 2), (32, 32, 32, 2, 2)],
+    *[(32, 32, 32, 4, 2), (32, 64, 32, 4, 2), (64, 32, 32, 4, 2), (64, 64, 32, 4, 2), (128, 64, 32, 4, 2)],
+]
+TILES = [
+    *(Tile(*tile) for tile in MMA_TILES),
+    *(Tile(*tile, "wgmma") for tile in WGMMA_TILES),
+    *(Tile(*tile, "wgmma_swapped") for tile in WGMMA_SWAPPED_TILES),
+    *(Tile(*tile, "simt") for tile in SIMT_TILES),
 ]
 
 
@@ -57,24 +101,24 @@ class Vectors(NamedTuple):
 def vectors(
     problem: Matmul, a: Tensor | None = None, stored_b: Tensor | None = None, out: Tensor | None = None
 ) -> Vectors:
-    """Without tensors, contiguous ones are meant. Raises ValueError where rows are not aligned to the 4 bytes that
-    cp.async copies at least."""
+    """Without tensors, contiguous ones are meant."""
     along_k, along_n = [problem.k], [problem.n]
     beside_b = along_k if problem.layout is Layout.NK else along_n
     if a is not None:
         along_k += [a.stride(0), a.data_ptr() // a.itemsize]
         beside_b += [stored_b.stride(0), stored_b.data_ptr() // stored_b.itemsize]
     vector_k, vector_n = _widest(along_k), _widest(along_n)
-    if vector_k == 1:
-        raise ValueError(f"a or b has extents, row strides and addresses along K of {along_k} elements; accepted: even")
-    if vector_n == 1 and problem.layout is Layout.KN:
-        raise ValueError(f"b has extent, row stride and address along N of {along_n} elements; accepted: even")
-    pairs = problem.n % 2 == 0
-    if out is not None:
-        if out.stride(1) != 1:
-            return Vectors(vector_k, vector_n, 0)
-        pairs = pairs and out.stride(0) % 2 == 0 and out.data_ptr() % (2 * out.itemsize) == 0
-    return Vectors(vector_k, vector_n, 2 if pairs else 1)
+    return Vectors(vector_k, vector_n, vector_c(problem.n, out))
+
+
+def vector_c(n: int, out: Tensor | None) -> int:
+    """Vectors.c for C [M, n]."""
+    if out is None:
+        return 2 if n % 2 == 0 else 1
+    if out.stride(1) != 1:
+        return 0
+    pairs = n % 2 == 0 and out.stride(0) % 2 == 0 and out.data_ptr() % (2 * out.itemsize) == 0
+    return 2 if pairs else 1
 
 
 def _widest(extents: list[int]) -> int:
@@ -82,48 +126,67 @@ def _widest(extents: list[int]) -> int:
 
 
 def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
-    """fp16 and bf16 inputs; the contiguous dimension of A and of B must be even, as cp.async copies 4 bytes or more."""
-    if problem.dtype is torch.float32:
-        return "fp32 inputs: the mma.sync path of tilus takes fp16 and bf16"
-    if problem.k % 2:
-        return f"K = {problem.k} is odd: cp.async copies 4 bytes or more"
-    if problem.layout is Layout.KN and problem.n % 2:
-        return f"N = {problem.n} is odd with B stored [K, N]: cp.async copies 4 bytes or more"
+    """Every problem; what a config needs depends on its engine."""
     if config is None:
         return None
-    if config.block_m % 16 or config.block_n % 8 or config.block_k % 16:
-        return f"blocks {config.block_m}x{config.block_n}x{config.block_k} are not multiples of mma's 16x8x16"
-    if config.num_stages < 2:
-        return f"num_stages is {config.num_stages}: the pipeline needs two"
-    if not _warps_cover(config.block_m, config.block_n, config.num_warps):
-        return f"{config.num_warps} warps do not divide a {config.block_m}x{config.block_n} tile of 16x8 products"
-    shared = (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages
+    match engine_of(config):
+        case "mma":
+            reason = needs_simt(problem) or mma.supports(config)
+        case "wgmma":
+            reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_m, config.block_n)
+        case "wgmma_swapped":
+            reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_n, config.block_m)
+        case "simt":
+            reason = simt.supports(config)
+        case unknown:
+            reason = f"engine is {unknown!r}; accepted: mma, wgmma, wgmma_swapped, simt"
+    if reason:
+        return reason
+    shared = shared_bytes(problem, config)
     if shared > SHARED_MEMORY_LIMIT:
         return f"{config.num_stages} stages take {shared} bytes of shared memory, over {SHARED_MEMORY_LIMIT}"
     return None
 
 
-@lru_cache(maxsize=1024)
-def _warps_cover(block_m: int, block_n: int, num_warps: int) -> bool:
-    """Whether the warps can be laid out over the 16x8 products of a tile, each with as many."""
-    rows, columns = block_m // 16, block_n // 8
-    return any(
-        num_warps % w == 0 and rows % w == 0 and columns % (num_warps // w) == 0 for w in range(1, num_warps + 1)
-    )
+def engine_of(config: MatmulConfig) -> str:
+    """Of a kernel whose configs have none: mma."""
+    return getattr(config, "engine", "mma")
 
 
-def space(problem: Matmul, splits: tuple[int, ...]) -> list[MatmulConfig]:
-    """Every tile with every split that leaves each band two steps of block_k and more."""
+def needs_simt(problem: Matmul) -> str | None:
+    """Why tensor cores cannot take it, None where they can."""
+    if problem.dtype is torch.float32:
+        return "fp32 inputs: tensor cores round them to TF32; engine simt does not"
+    if problem.k % 2:
+        return f"K = {problem.k} is odd: cp.async copies 4 bytes or more; engine simt takes it"
+    if problem.layout is Layout.KN and problem.n % 2:
+        return f"N = {problem.n} is odd with B stored [K, N]: cp.async copies 4 bytes or more; engine simt takes it"
+    return None
+
+
+def shared_bytes(problem: Matmul, config: MatmulConfig) -> int:
+    """Of the stages of the pipeline."""
+    if engine_of(config) == "simt":
+        return simt.shared_bytes(config)
+    stages = (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages
+    return stages if engine_of(config) == "mma" else stages + wgmma.BARRIERS_BYTES
+
+
+def space(problem: Matmul, splits: tuple[int, ...]) -> list[BandConfig]:
+    """Every tile with every split that leaves each band two steps of block_k and more; tiles of CUDA cores where tensor
+    cores cannot take the problem."""
+    on_cuda_cores = needs_simt(problem) is not None
     candidates = [
-        MatmulConfig(**tile._asdict(), split_k=split_k)
-        for tile in map(Tile._make, TILES)
+        BandConfig(**tile._asdict(), split_k=split_k)
+        for tile in TILES
         for split_k in splits
+        if (tile.engine == "simt") is on_cuda_cores
         if split_k == 1 or split_k * 2 * tile.block_k <= problem.k
     ]
     return [config for config in candidates if supports(problem, config) is None]
 
 
-def default_config(problem: Matmul, most_splits: int) -> MatmulConfig:
+def default_config(problem: Matmul, most_splits: int) -> BandConfig:
     """Small tiles, so that few splits give each of Hopper's 132 multiprocessors a block or two."""
     block_m = 16 if problem.m <= 32 else 32 if problem.m <= 256 else 64
     block_n = 16 if problem.m <= 16 else 32 if problem.m <= 256 else 64
@@ -131,7 +194,9 @@ def default_config(problem: Matmul, most_splits: int) -> MatmulConfig:
     split_k = 1
     while split_k * 2 <= most_splits and split_k * 2 * tiles <= 264 and problem.k // (split_k * 2) >= 256:
         split_k *= 2
-    return MatmulConfig(block_m, block_n, 128, split_k, 2 if block_m * block_n == 256 else 4, 4)
+    if needs_simt(problem):
+        return BandConfig(block_m, block_n, 32, split_k, 2 if block_m * block_n == 256 else 4, 2, "simt")
+    return BandConfig(block_m, block_n, 128, split_k, 2 if block_m * block_n == 256 else 4, 4)
 
 
 def count_tiles(problem: Matmul, block_m: int, block_n: int) -> int:
@@ -171,11 +236,21 @@ class Build:
 def settings(problem: Matmul, config: MatmulConfig, vectors: Vectors) -> Build:
     stored_nk = problem.layout is Layout.NK
     dtypes = TILUS_DTYPE[problem.dtype], TILUS_DTYPE[problem.out_dtype]
-    tile = Tile(*(getattr(config, name) for name in Tile._fields))
+    sizes = (config.block_m, config.block_n, config.block_k, config.num_warps, config.num_stages)
+    tile = Tile(*sizes, _engine_for(engine_of(config), vectors, stored_nk))
     return Build(*dtypes, stored_nk, problem.epilogue.value, tile, vectors)
 
 
-class BandScript(EpilogueScript):
+def _engine_for(engine: str, vectors: Vectors, stored_nk: bool) -> str:
+    """The config's, or the next that takes these tensors."""
+    if engine in ("wgmma", "wgmma_swapped") and vectors.k % wgmma.ALIGNMENT:
+        engine = "mma"
+    if engine == "mma" and 1 in (vectors.k, vectors.k if stored_nk else vectors.n):
+        engine = "simt"
+    return engine
+
+
+class BandScript(MmaProduct, WgmmaProduct, SimtProduct, EpilogueScript):
     """A block computes a [block_m, block_n] tile of C over one of split_k contiguous bands of K."""
 
     def __init__(self, build):
@@ -186,6 +261,7 @@ class BandScript(EpilogueScript):
         self.block_k = build.tile.block_k
         self.num_warps = build.tile.num_warps
         self.num_stages = build.tile.num_stages
+        self.engine = build.tile.engine
         self.vector_k, self.vector_n, _ = build.vectors
         self.vector_b = self.vector_k if self.stored_nk else self.vector_n
 
@@ -205,49 +281,50 @@ class BandScript(EpilogueScript):
         split: int32,
     ) -> None:
         """acc fp32 [block_m, block_n] += A[offset_m:, band] @ B[band, offset_n:], band `split` of split_k; nothing
-        where there is no more K. cp.async pipeline of num_stages."""
-        block_m, block_n, block_k = self.block_m, self.block_n, self.block_k
+        where there is no more K. Once in a program, as barriers count on. Ends in a sync."""
+        k: int32 = k_units * self.vector_k
+        band: int32 = cdiv(cdiv(k, self.block_k), split_k) * self.block_k
+        k_begin: int32 = split * band
+        # fmt: off
+        self.product(
+            acc, a_ptr, b_ptr, m, n_units, k_units, stride_am_units, stride_b_units, offset_m, offset_n,
+            k_begin, min(k_begin + band, k), 0,
+        )
+        # fmt: on
+
+    def product(
+        self,
+        acc: RegisterTensor,
+        a_ptr: void_p,
+        b_ptr: void_p,
+        m: int32,
+        n_units: int32,
+        k_units: int32,
+        stride_am_units: int32,
+        stride_b_units: int32,
+        offset_m: int32,
+        offset_n: int32,
+        k_begin: int32,
+        k_end: int32,
+        steps_before: int32,
+    ) -> None:
+        """acc fp32 [block_m, block_n] += A[offset_m:, k_begin:k_end] @ B[k_begin:k_end, offset_n:]. Once in a program;
+        there it may stand in a loop: steps_before counts the steps of block_k that earlier rounds took."""
         n: int32 = n_units * self.vector_n
         k: int32 = k_units * self.vector_k
-        band: int32 = cdiv(cdiv(k, block_k), split_k) * block_k
-        k_begin: int32 = split * band
-        k_end: int32 = min(k_begin + band, k)
-
-        ga = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k], strides=[stride_am_units * self.vector_k, 1])
-        b_shape = [n, k] if self.stored_nk else [k, n]
-        gb = self.global_view(b_ptr, dtype=self.dtype, shape=b_shape, strides=[stride_b_units * self.vector_b, 1])
-        sa = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, block_m, block_k])
-        sb_shape = [block_n, block_k] if self.stored_nk else [block_k, block_n]
-        sb = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, sb_shape[0], sb_shape[1]])
-
-        for stage in range(self.num_stages - 1):
-            stage_k: int32 = k_begin + stage * block_k
-            self.copy_async(src=ga, dst=sa[stage], offsets=[offset_m, stage_k])
-            self.copy_async(
-                src=gb, dst=sb[stage], offsets=[offset_n, stage_k] if self.stored_nk else [stage_k, offset_n]
-            )
-            self.copy_async_commit_group()
-        self.copy_async_wait_group(n=self.num_stages - 2)
-        self.sync()
-
-        current: int32 = 0
-        preload: int32 = self.num_stages - 1
-        for step_k in self.range(k_begin, k_end, block_k, unroll=self.num_stages):
-            a = self.load_shared(sa[current])
-            b = self.load_shared(sb[current])
-            self.dot(a, b.transpose() if self.stored_nk else b, acc, out=acc)
-
-            preload_k: int32 = step_k + (self.num_stages - 1) * block_k
-            if preload_k < k_end:
-                self.copy_async(src=ga, dst=sa[preload], offsets=[offset_m, preload_k])
-                self.copy_async(
-                    src=gb, dst=sb[preload], offsets=[offset_n, preload_k] if self.stored_nk else [preload_k, offset_n]
-                )
-            self.copy_async_commit_group()
-            current = (current + 1) % self.num_stages
-            preload = (preload + 1) % self.num_stages
-            self.copy_async_wait_group(n=self.num_stages - 2)
-            self.sync()
-        self.copy_async_wait_group(n=0)
-        self.free_shared(sa)
-        self.free_shared(sb)
+        stride_am: int32 = stride_am_units * self.vector_k  # named, as the TMA of 0.2.0 takes a product for zero
+        stride_b: int32 = stride_b_units * self.vector_b
+        ga = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k], strides=[stride_am, 1])
+        gb = self.global_view(
+            b_ptr, dtype=self.dtype, shape=[n, k] if self.stored_nk else [k, n], strides=[stride_b, 1]
+        )
+        if self.engine == "mma":
+            self.mma_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end)
+        if self.engine == "simt":
+            self.simt_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end)
+        if self.engine == "wgmma":
+            self.wgmma_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end, steps_before)
+        if self.engine == "wgmma_swapped":
+            transposed = self.register_tensor(dtype=float32, shape=[self.block_n, self.block_m], init=0.0)
+            self.wgmma_product(transposed, gb, ga, offset_n, offset_m, k_begin, k_end, steps_before)
+            self.add(acc, self.transpose(transposed), out=acc)

@@ -37,7 +37,7 @@ from common.kernel import Kernel, Language, MatmulConfig
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_tilus import band, launching
-from kernels_tilus.band import BandScript
+from kernels_tilus.band import BandConfig, BandScript
 
 SPLITS = (1, 2, 4, 8)
 
@@ -140,8 +140,7 @@ def matmul(
     """C [M, N] = epilogue(a [M, K] @ b [K, N]), see common.checks.matmul_problem for what is accepted and raised.
 
     CPU tensors run in the interpreter. config: None takes the tuned one of this device. Raises ValueError for one that
-    the problem cannot run on, for a problem outside of `supports`, and for data or row strides that are not aligned to
-    4 bytes.
+    the problem cannot run on.
     """
     problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
     if reason := supports(problem, config):
@@ -168,7 +167,7 @@ KERNEL = Kernel(
     language=Language.TILUS,
     protocol=Protocol.CLUSTER,
     launch=matmul,
-    config_type=MatmulConfig,
+    config_type=BandConfig,
     configs=configs,
     default_config=default_config,
     build=build,

@@ -29,18 +29,18 @@ from torch import Tensor
 from common import tuned
 from common.checks import matmul_problem
 from common.epilogue import Epilogue
-from common.kernel import Kernel, Language, MatmulConfig
+from common.kernel import Kernel, Language
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_tilus import band, launching
-from kernels_tilus.band import BandScript
+from kernels_tilus.band import BandConfig, BandScript
 from kernels_tilus.epilogue import EpilogueScript
 
 SPLITS = (2, 4, 8, 14, 16, 28, 64)
 
 
 @dataclass(frozen=True)
-class DecomposeKConfig(MatmulConfig):
+class DecomposeKConfig(BandConfig):
     """reduce_block: elements of a row of C that a block of the vector reducer sums; reduce_warps: its warps. The tile
     reducer takes the tile of the product."""
 
@@ -52,16 +52,7 @@ def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
     """Every tile with every split; for the vector reducer strips of a warp, and of four warps."""
     strips = [(32, 1)] if variant == "tile" else [(32, 1), (128, 4)]
     space = [
-        DecomposeKConfig(
-            config.block_m,
-            config.block_n,
-            config.block_k,
-            config.split_k,
-            config.num_warps,
-            config.num_stages,
-            reduce_block,
-            reduce_warps,
-        )
+        DecomposeKConfig(**vars(config), reduce_block=reduce_block, reduce_warps=reduce_warps)
         for config in band.space(problem, SPLITS)
         for reduce_block, reduce_warps in strips
     ]
@@ -191,7 +182,7 @@ def matmul(
 
     variant: 'vector' or 'tile' names the reducer; 'vector_unfused' applies the epilogue in torch, afterwards.
     CPU tensors run in the interpreter. config: None takes the tuned one of this device. Raises ValueError for one that
-    the problem cannot run on, for a problem outside of `supports`, and for rows that are not aligned to 4 bytes.
+    the problem cannot run on.
     """
     problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
     if reason := supports(problem, config):

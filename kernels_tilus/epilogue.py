@@ -52,6 +52,20 @@ class EpilogueScript(tilus.Script):
     ) -> None:
         """C[offset_m:, offset_n:] = epilogue(acc), acc fp32 [block_m, block_n] the whole sum, overwritten."""
         self.apply_epilogue(acc, bias_ptr, n, offset_n)
+        self.store(acc, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+
+    def store(
+        self,
+        x: RegisterTensor,
+        c_ptr: void_p,
+        m: int32,
+        n: int32,
+        stride_cm_units: int32,
+        stride_cn: int32,
+        offset_m: int32,
+        offset_n: int32,
+    ) -> None:
+        """C[offset_m:, offset_n:] = x, fp32 [block_m, block_n]."""
         strides = [stride_cm_units * self.vector_c, 1] if self.vector_c > 0 else [stride_cm_units, stride_cn]
         gc = self.global_view(c_ptr, dtype=self.out_dtype, shape=[m, n], strides=strides)
-        self.store_global(gc, self.cast(acc, dtype=self.out_dtype), offsets=[offset_m, offset_n])
+        self.store_global(gc, self.cast(x, dtype=self.out_dtype), offsets=[offset_m, offset_n])

@@ -37,7 +37,7 @@ from common.kernel import Kernel, Language, MatmulConfig
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_tilus import band, launching
-from kernels_tilus.band import BandScript
+from kernels_tilus.band import BandConfig, BandScript
 
 # A chain of turns is as long as the split: few and wide bands.
 SPLITS = (1, 2, 3, 4, 6, 8)
@@ -155,8 +155,7 @@ def matmul(
     """C [M, N] = epilogue(a [M, K] @ b [K, N]), see common.checks.matmul_problem for what is accepted and raised.
 
     variant: 'in_place' or 'fp32', where the running sum stands. CPU tensors run in the interpreter.
-    config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run on,
-    for a problem outside of `supports`, and for data or row strides that are not aligned to 4 bytes.
+    config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run on.
     """
     problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
     if reason := supports(problem, config):
@@ -209,7 +208,7 @@ KERNELS = tuple(
         language=Language.TILUS,
         protocol=Protocol.SERIAL,
         launch=partial(matmul, variant=variant),
-        config_type=MatmulConfig,
+        config_type=BandConfig,
         configs=configs,
         default_config=default_config,
         build=partial(build, variant=variant),

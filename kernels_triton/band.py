@@ -3,24 +3,34 @@
 The kernels differ in how the sums of the bands meet; that is what their files hold.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.runtime.jit import MockTensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from common.kernel import MatmulConfig
-from common.problem import Matmul
+from common.problem import Layout, Matmul
 from kernels_triton.epilogue import apply_epilogue, has_bias
 
 SHARED_MEMORY_LIMIT = 227 * 1024  # per block, Hopper
+TMA_ALIGNMENT = 16  # bytes
 
 
 @dataclass(frozen=True)
 class BandConfig(MatmulConfig):
-    """group_m: rows of tiles that are walked together."""
+    """group_m: rows of tiles that are walked together.
+    swap: a tile is computed as its transpose. Its columns, and not its rows, are then the 64 rows of a wgmma (16 of an
+    mma), and 8 rows are enough.
+    tma: the tensor memory accelerator copies the operands' tiles, Hopper and later; their rows must begin at multiples
+    of 16 bytes. By pointers, otherwise."""
 
     group_m: int = 8
+    swap: bool = False
+    tma: bool = False
 
 
 # (block_m, block_n, block_k, num_warps, num_stages): the 27 of the decompose-K study's optimized kernel ...
@@ -36,13 +46,44 @@ TILES = [
     *[(16, 16, 256, 2, 4), (16, 16, 256, 4, 4), (16, 16, 512, 2, 3), (16, 32, 256, 4, 3), (32, 16, 256, 4, 4)],
     # ... and wider ones for many: block_m a multiple of 64 and 4 warps make wgmma.
     *[(16, 64, 128, 4, 4), (16, 64, 256, 4, 3), (64, 128, 64, 4, 4), (64, 128, 128, 4, 3), (128, 128, 64, 8, 4)],
+    *[(128, 64, 64, 4, 5), (128, 64, 128, 4, 4), (128, 128, 64, 8, 6), (128, 128, 128, 8, 3), (128, 256, 64, 8, 4)],
+]
+# Computed as their transposes, 64 columns for a wgmma beside few rows; ...
+SWAPPED = [
+    *[(16, 64, 64, 4, 5), (16, 64, 128, 4, 3), (16, 64, 128, 4, 5), (16, 64, 256, 4, 2), (16, 64, 256, 4, 4)],
+    *[(32, 64, 64, 4, 5), (32, 64, 128, 4, 4), (32, 64, 256, 4, 2), (32, 128, 64, 4, 4), (32, 128, 128, 8, 3)],
+]
+# ... or 16 for an mma, which takes its first operand from columns stored along K alone.
+SWAPPED_NARROW = [(8, 16, 128, 1, 4), (8, 16, 256, 2, 4), (8, 32, 128, 2, 4), (8, 32, 256, 4, 3)]
+# Copied by TMA; computed as their transposes where the rows are too few for a wgmma.
+DESCRIBED = [
+    *[(8, 16, 256, 1, 4), (16, 16, 256, 1, 4), (16, 32, 256, 2, 3), (16, 64, 64, 4, 6), (16, 64, 128, 4, 4)],
+    *[(16, 64, 256, 4, 2), (32, 64, 128, 4, 3), (64, 32, 128, 4, 4), (64, 64, 64, 4, 6), (64, 64, 128, 4, 4)],
+    *[(64, 128, 64, 4, 5), (64, 128, 128, 4, 3), (64, 256, 64, 4, 4), (128, 64, 64, 4, 6), (128, 64, 128, 4, 4)],
+    *[(128, 128, 64, 4, 4), (128, 128, 64, 8, 4), (128, 128, 64, 8, 6), (128, 128, 128, 8, 3), (128, 256, 64, 8, 4)],
+    *[(256, 128, 64, 8, 4)],
 ]
 
 
+def tiles(problem: Matmul) -> list[BandConfig]:
+    """Every tile, of one split, but for those far higher than the problem, or lower by far."""
+    rows = triton.next_power_of_2(problem.m)
+    every = [
+        *[(tile, {}) for tile in TILES],
+        *[(tile, {"swap": True}) for tile in SWAPPED + (SWAPPED_NARROW if problem.layout is Layout.NK else [])],
+        *[(tile, {"tma": True, "swap": tile[0] < 64}) for tile in DESCRIBED],
+    ]
+    return [
+        BandConfig(*blocks, 1, num_warps, num_stages, **engine)
+        for (*blocks, num_warps, num_stages), engine in every
+        if min(64, rows // 8) <= blocks[0] <= max(16, 2 * rows)
+    ]
+
+
 def splits(problem: Matmul) -> list[int]:
-    """Powers of two, then divisors of K that leave bands of 128 and more; none finer than K over the longer side
-    of C, as beyond that the partial sums outweigh the inputs."""
-    finest = max(2, min(problem.k // problem.m, problem.k // problem.n, 256))
+    """Powers of two, then divisors of K that leave bands of 128 and more; beyond 8 none finer than K over the longer
+    side of C, as then the partial sums outweigh the inputs."""
+    finest = max(8, min(problem.k // problem.m, problem.k // problem.n, 256))
     powers = [1 << i for i in range(1, 9) if 1 << i <= finest and problem.k >> i >= 16]
     divisors = [s for s in range(2, finest + 1) if problem.k % s == 0 and problem.k // s >= 128 and s not in powers]
     return (powers + divisors)[:16] or [1]
@@ -51,10 +92,10 @@ def splits(problem: Matmul) -> list[int]:
 def space(problem: Matmul, splits: tuple[int, ...]) -> list[BandConfig]:
     """Every tile with every split that leaves each band two steps of block_k and more."""
     candidates = [
-        BandConfig(block_m, block_n, block_k, split_k, num_warps, num_stages)
-        for block_m, block_n, block_k, num_warps, num_stages in TILES
+        replace(tile, split_k=split_k)
+        for tile in tiles(problem)
         for split_k in splits
-        if split_k == 1 or split_k * 2 * block_k <= problem.k
+        if split_k == 1 or split_k * 2 * tile.block_k <= problem.k
     ]
     return [config for config in candidates if supports(problem, config) is None]
 
@@ -77,17 +118,27 @@ def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
     if config is None:
         return None
     blocks = (config.block_m, config.block_n, config.block_k)
-    if any(block < 16 or block & (block - 1) for block in blocks):
-        return f"blocks {blocks} are not powers of two, 16 or more"
+    least = (8 if config.swap else 16, 16, 16)
+    if any(block < size or block & (block - 1) for block, size in zip(blocks, least, strict=True)):
+        return f"blocks {blocks} are not powers of two, {least} or more"
     shared = (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages
     if shared > SHARED_MEMORY_LIMIT:
         return f"{config.num_stages} stages take {shared} bytes of shared memory, over {SHARED_MEMORY_LIMIT}"
+    rows = (problem.k, problem.k if problem.layout is Layout.NK else problem.n)
+    if config.tma and any(row * problem.dtype.itemsize % TMA_ALIGNMENT for row in rows):
+        return f"rows of A and B are {rows} elements; accepted: multiples of {TMA_ALIGNMENT} bytes, as TMA copies"
     return None
 
 
 def grid(problem: Matmul, config: MatmulConfig) -> tuple[int, int]:
     """Programs: the tiles of C by the bands of K."""
     return triton.cdiv(problem.m, config.block_m) * triton.cdiv(problem.n, config.block_n), config.split_k
+
+
+def band_steps(problem: Matmul, config: MatmulConfig) -> int:
+    """Steps of block_k in a band, the last one's perhaps fewer. Divided here and not by each program, whose loads would
+    wait for it."""
+    return triton.cdiv(triton.cdiv(problem.k, config.block_k), config.split_k)
 
 
 def meta(problem: Matmul, config: BandConfig) -> dict[str, int | bool]:
@@ -99,6 +150,8 @@ def meta(problem: Matmul, config: BandConfig) -> dict[str, int | bool]:
         "GROUP_M": config.group_m,
         "EVEN_N": problem.n % config.block_n == 0,
         "EVEN_K": problem.k % config.block_k == 0,
+        "SWAP": config.swap,
+        "TMA": problem.layout.value if config.tma else "",
         "num_warps": config.num_warps,
         "num_stages": config.num_stages,
     }
@@ -109,6 +162,40 @@ def input_strides(problem: Matmul, a: Tensor | None = None, b: Tensor | None = N
     if a is not None:
         return a.stride(0), *b.stride()
     return (problem.k, problem.n, 1) if problem.layout.value == "kn" else (problem.k, 1, problem.k)
+
+
+def operands(problem: Matmul, config: BandConfig, a: Tensor | torch.dtype, b: Tensor | torch.dtype):
+    """a, b as a kernel takes them: as they are, or with `config.tma` as descriptors of their tiles; for tensors as the
+    problem has them where dtypes are given. Raises ValueError for tensors that TMA cannot address."""
+    if not config.tma:
+        return a, b
+    tensors = (a, b) if isinstance(a, Tensor) else ()
+    if not addressable(*tensors):
+        accepted = f"addresses and row strides of {TMA_ALIGNMENT}-byte multiples, as config asks for TMA"
+        raise ValueError(f"a has strides {a.stride()}, b {b.stride()}; accepted: {accepted}")
+    stride_am, stride_bk, stride_bn = input_strides(problem, *tensors)
+    shape_b, strides_b, block_b = [problem.k, problem.n], [stride_bk, stride_bn], [config.block_k, config.block_n]
+    if problem.layout is Layout.NK:
+        shape_b, strides_b, block_b = shape_b[::-1], strides_b[::-1], block_b[::-1]
+    a, b = tensors or (MockTensor(a), MockTensor(b))
+    return (
+        TensorDescriptor(a, [problem.m, problem.k], [stride_am, 1], [config.block_m, config.block_k]),
+        TensorDescriptor(b, shape_b, strides_b, block_b),
+    )
+
+
+def addressable(*tensors: Tensor) -> bool:
+    """Whether TMA can address them, each with one dimension of unit stride."""
+    return all(
+        extent % TMA_ALIGNMENT == 0
+        for tensor in tensors
+        for extent in (tensor.data_ptr(), max(tensor.stride()) * tensor.itemsize)
+    )
+
+
+def without_tma(config: BandConfig, a: Tensor, b: Tensor) -> BandConfig:
+    """A config that was found for other tensors, by pointers where TMA cannot address these."""
+    return config if addressable(a, b) else replace(config, tma=False)
 
 
 def starter(warmup: bool):
@@ -128,54 +215,116 @@ def tile_of(pid, m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl
     """pid_m, pid_n in group-major order: programs that run together share rows of A and columns of B in L2."""
     num_pid_m = tl.cdiv(m, BLOCK_M)
     num_pid_n = tl.cdiv(n, BLOCK_N)
-    first_pid_m = pid // (GROUP_M * num_pid_n) * GROUP_M
-    group_rows = min(num_pid_m - first_pid_m, GROUP_M)
-    pid_m = first_pid_m + (pid % (GROUP_M * num_pid_n)) % group_rows
-    pid_n = (pid % (GROUP_M * num_pid_n)) // group_rows
+    if num_pid_m == 1:  # few rows: the loads need not wait for two divisions
+        pid_m = pid * 0
+        pid_n = pid
+    else:
+        first_pid_m = pid // (GROUP_M * num_pid_n) * GROUP_M
+        group_rows = min(num_pid_m - first_pid_m, GROUP_M)
+        pid_m = first_pid_m + (pid % (GROUP_M * num_pid_n)) % group_rows
+        pid_n = (pid % (GROUP_M * num_pid_n)) // group_rows
     return pid_m, pid_n
 
 
 @triton.jit
 def band_product(
-    a_ptr,
-    b_ptr,
+    a,
+    b,
     m,
     n,
     k,
     stride_am,
     stride_bk,
     stride_bn,
-    offs_m,
-    offs_n,
+    pid_m,
+    pid_n,
     split,
-    split_k,
+    band_steps,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     EVEN_N: tl.constexpr,
     EVEN_K: tl.constexpr,
+    SWAP: tl.constexpr,
+    TMA: tl.constexpr,
 ):
-    """fp32 [BLOCK_M, BLOCK_N]: A[offs_m] @ B[:, offs_n] over band `split` of split_k, zero where there is no more K."""
-    band = tl.cdiv(tl.cdiv(k, BLOCK_K), split_k) * BLOCK_K
-    k_begin = split * band
-    k_end = min(k_begin + band, k)
-    offs_k = tl.arange(0, BLOCK_K)
-    a_ptrs = a_ptr + offs_m[:, None].to(tl.int64) * stride_am + (k_begin + offs_k)[None, :]
-    b_ptrs = b_ptr + (k_begin + offs_k)[:, None].to(tl.int64) * stride_bk + offs_n[None, :].to(tl.int64) * stride_bn
-    a_mask = offs_m[:, None] < m
-    b_mask = offs_n[None, :] < n
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k_start in range(k_begin, k_end, BLOCK_K):
-        if EVEN_K:
-            a = tl.load(a_ptrs, mask=a_mask, other=0.0)
-            b = tl.load(b_ptrs) if EVEN_N else tl.load(b_ptrs, mask=b_mask, other=0.0)
-        else:
-            k_mask = k_start + offs_k < k_end
-            a = tl.load(a_ptrs, mask=a_mask & k_mask[None, :], other=0.0)
-            b = tl.load(b_ptrs, mask=b_mask & k_mask[:, None], other=0.0)
-        acc = tl.dot(a, b, acc, input_precision="ieee")
-        a_ptrs += BLOCK_K
-        b_ptrs += BLOCK_K * stride_bk
+    """`range_product` over band `split`, of `band_steps` steps of BLOCK_K; zero where there is no more K."""
+    k_begin = split * band_steps * BLOCK_K
+    k_end = min(k_begin + band_steps * BLOCK_K, k)
+    # fmt: off
+    return range_product(
+        a, b, m, n, k_begin, k_end, stride_am, stride_bk, stride_bn, pid_m, pid_n,
+        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, SWAP, TMA,
+    )
+    # fmt: on
+
+
+@triton.jit
+def range_product(
+    a,
+    b,
+    m,
+    n,
+    k_begin,
+    k_end,
+    stride_am,
+    stride_bk,
+    stride_bn,
+    pid_m,
+    pid_n,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    EVEN_N: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    SWAP: tl.constexpr,
+    TMA: tl.constexpr,
+):
+    """fp32 [BLOCK_M, BLOCK_N]: the tile of A[:, k_begin:k_end] @ B[k_begin:k_end, :], in steps of BLOCK_K; k_begin
+    is a multiple of it, and k_end where it is not K. a, b: as `operands` gives them."""
+    if SWAP:
+        acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
+    else:
+        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    if TMA != "":  # zero beyond the matrix
+        for k_start in range(k_begin, k_end, BLOCK_K):
+            if TMA == "nk":
+                b_stored = b.load([pid_n * BLOCK_N, k_start])
+            else:
+                b_stored = b.load([k_start, pid_n * BLOCK_N])
+            a_tile = a.load([pid_m * BLOCK_M, k_start])
+            b_tile = b_stored.T if TMA == "nk" else b_stored
+            acc = step_product(a_tile, b_tile, acc, SWAP)
+    else:
+        offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
+        offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
+        offs_k = tl.arange(0, BLOCK_K)
+        a_ptrs = a + offs_m[:, None].to(tl.int64) * stride_am + (k_begin + offs_k)[None, :]
+        b_ptrs = b + (k_begin + offs_k)[:, None].to(tl.int64) * stride_bk + offs_n[None, :].to(tl.int64) * stride_bn
+        a_mask = offs_m[:, None] < m
+        b_mask = offs_n[None, :] < n
+        for k_start in range(k_begin, k_end, BLOCK_K):
+            # B first: few rows of A, which all tiles share, are soon in L2.
+            if EVEN_K:
+                b_tile = tl.load(b_ptrs) if EVEN_N else tl.load(b_ptrs, mask=b_mask, other=0.0)
+                a_tile = tl.load(a_ptrs, mask=a_mask, other=0.0)
+            else:
+                k_mask = k_start + offs_k < k_end
+                b_tile = tl.load(b_ptrs, mask=b_mask & k_mask[:, None], other=0.0)
+                a_tile = tl.load(a_ptrs, mask=a_mask & k_mask[None, :], other=0.0)
+            acc = step_product(a_tile, b_tile, acc, SWAP)
+            a_ptrs += BLOCK_K
+            b_ptrs += BLOCK_K * stride_bk
+    return acc.T if SWAP else acc
+
+
+@triton.jit
+def step_product(a_tile, b_tile, acc, SWAP: tl.constexpr):
+    """acc + a_tile @ b_tile, or with SWAP acc + its transpose, whose rows are the columns of C."""
+    if SWAP:
+        acc = tl.dot(b_tile.T, a_tile.T, acc, input_precision="ieee")
+    else:
+        acc = tl.dot(a_tile, b_tile, acc, input_precision="ieee")
     return acc
 
 

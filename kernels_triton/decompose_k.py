@@ -52,9 +52,8 @@ def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
     wider one with a warp for every 32 elements."""
     wide = [] if variant == "tile" else [(128, 4)]
     space = [
-        DecomposeKConfig(*blocks, split_k, *pipeline, reduce_block=reduce_block, reduce_warps=reduce_warps)
-        for *blocks, num_warps, num_stages in band.TILES
-        for pipeline in [(num_warps, num_stages)]
+        DecomposeKConfig(**vars(replace(tile, split_k=split_k)), reduce_block=reduce_block, reduce_warps=reduce_warps)
+        for tile in band.tiles(problem)
         for split_k in band.splits(problem)
         for reduce_block, reduce_warps in [(32 if split_k <= 64 else 16 if split_k <= 128 else 8, 1), *wide]
     ]
@@ -77,7 +76,7 @@ def workspace_bytes(problem: Matmul, config: DecomposeKConfig) -> int:
     return 4 * config.split_k * problem.m * problem.n
 
 
-@triton.jit(do_not_specialize=["m", "split_k"])
+@triton.jit(do_not_specialize=["m", "band_steps"])
 def _matmul_partials_kernel(
     a_ptr,
     b_ptr,
@@ -88,13 +87,15 @@ def _matmul_partials_kernel(
     stride_am,
     stride_bk,
     stride_bn,
-    split_k,
+    band_steps,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     EVEN_N: tl.constexpr,
     EVEN_K: tl.constexpr,
+    SWAP: tl.constexpr,
+    TMA: tl.constexpr,
     PDL: tl.constexpr,
 ):
     if PDL:
@@ -105,8 +106,8 @@ def _matmul_partials_kernel(
     offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
     # fmt: off
     acc = band_product(
-        a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, offs_m, offs_n, split, split_k,
-        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K,
+        a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, pid_m, pid_n, split, band_steps,
+        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, SWAP, TMA,
     )
     # fmt: on
     partials_ptrs = partials_ptr + (split.to(tl.int64) * m + offs_m[:, None]) * n + offs_n[None, :]
@@ -184,11 +185,11 @@ def _launch(
     # The interpreter runs one launch after the other, and knows no dependent ones.
     pdl = variant == "vector_pdl" and not triton.knobs.runtime.interpret
     a, b, bias, partials, out = tensors
-    m, n, k = problem.m, problem.n, problem.k
+    m, n, k, steps = problem.m, problem.n, problem.k, band.band_steps(problem, config)
     start(
         _matmul_partials_kernel,
         band.grid(problem, config),
-        *(a, b, partials, m, n, k, *in_strides, config.split_k),
+        *(*band.operands(problem, config, a, b), partials, m, n, k, *in_strides, steps),
         **band.meta(problem, config),
         PDL=pdl,
     )
@@ -240,6 +241,7 @@ def matmul(
     problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
     if config is None:
         config, _ = tuned.pick(_BY_VARIANT[variant], problem, tuned.slug_of(a.device))
+        config = band.without_tma(config, a, b)
     elif reason := supports(problem, config):
         raise ValueError(f"config is {config}; {reason}")
     if out is None:

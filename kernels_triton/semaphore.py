@@ -56,7 +56,7 @@ def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
     return band.supports(problem, config)
 
 
-@triton.jit(do_not_specialize=["m", "split_k", "ticket"])
+@triton.jit(do_not_specialize=["m", "split_k", "band_steps", "ticket"])
 def _matmul_semaphore_kernel(
     a_ptr,
     b_ptr,
@@ -73,6 +73,7 @@ def _matmul_semaphore_kernel(
     stride_cm,
     stride_cn,
     split_k,
+    band_steps,
     ticket,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -80,6 +81,8 @@ def _matmul_semaphore_kernel(
     GROUP_M: tl.constexpr,
     EVEN_N: tl.constexpr,
     EVEN_K: tl.constexpr,
+    SWAP: tl.constexpr,
+    TMA: tl.constexpr,
     SPLIT: tl.constexpr,
     IN_PLACE: tl.constexpr,
     EPILOGUE: tl.constexpr,
@@ -90,8 +93,8 @@ def _matmul_semaphore_kernel(
     offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
     # fmt: off
     acc = band_product(
-        a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, offs_m, offs_n, split, split_k,
-        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K,
+        a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, pid_m, pid_n, split, band_steps,
+        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, SWAP, TMA,
     )
     # fmt: on
     if not SPLIT:
@@ -126,8 +129,10 @@ def _launch(problem: Matmul, config: BandConfig, in_place: bool, tensors, in_str
     start(
         _matmul_semaphore_kernel,
         band.grid(problem, config),
-        *tensors,
-        *(problem.m, problem.n, problem.k, *in_strides, *out_strides, config.split_k, ticket),
+        *band.operands(problem, config, *tensors[:2]),
+        *tensors[2:],
+        *(problem.m, problem.n, problem.k, *in_strides, *out_strides, config.split_k),
+        *(band.band_steps(problem, config), ticket),
         **band.meta(problem, config),
         SPLIT=config.split_k > 1,
         IN_PLACE=in_place,
@@ -154,6 +159,7 @@ def matmul(
     problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
     if config is None:
         config, _ = tuned.pick(_BY_VARIANT[variant], problem, tuned.slug_of(a.device))
+        config = band.without_tma(config, a, b)
     elif reason := supports(problem, config):
         raise ValueError(f"config is {config}; {reason}")
     if out is None:

@@ -48,16 +48,18 @@ def row(
     status: str = PASSED,
     message: str = "",
     timings: tuple[str, ...] = ("cold", "warm"),
+    problem: Matmul | None = None,
+    workload: str = "router",
 ) -> Row:
-    """Warm is half of cold; us=None: not timed."""
+    """Warm is half of cold; us=None: not timed; problem=None: the router's, of so many tokens."""
     language, protocol, config = MADE.get(contender, (contender.partition("/")[0], "unknown", None))
     verdict = "faster" if us and us < baseline_us * 0.98 else "slower" if us and us > baseline_us * 1.02 else "tie"
     verdict = "baseline" if contender == BASELINE else verdict
     timed = timings if us is not None else ()
     share = {"cold": 1.0, "warm": 0.5, "host": 0.8}
-    problem = router_problem(tokens)
+    problem = problem or router_problem(tokens)
     return Row(
-        workload="router",
+        workload=workload,
         problem=problem_fields(problem),
         asked=list(timings),
         contender=contender,

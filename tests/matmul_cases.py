@@ -4,16 +4,20 @@ class TestSemaphore(matmul_cases.MatmulTests):
     name = "semaphore"
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 import kernels_tilus
 import kernels_triton
+from common import workspace
 from common.accuracy import Judge
 from common.epilogue import Epilogue
-from common.kernel import Kernel
+from common.kernel import Kernel, MatmulConfig
 from common.problem import Layout, Matmul
+from common.protocol import Protocol
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 KN, NK = Layout.KN, Layout.NK
@@ -45,6 +49,20 @@ def few_configs(kernel: Kernel, problem: Matmul, count: int):
     """The default config, and `count` spread over the space."""
     space = list(kernel.configs(problem))
     return [kernel.default_config(problem), *space[len(space) // 2 :: max(1, len(space) // count)][:count]]
+
+
+def split_config(kernel: Kernel, problem: Matmul, split_k: int) -> MatmulConfig:
+    """The first of the space with so many splits or more; its last, where the kernel has none or shares K otherwise."""
+    space = list(kernel.configs(problem))
+    return next((config for config in space if config.split_k >= split_k), space[-1])
+
+
+def own_config(kernel: Kernel, config: MatmulConfig) -> MatmulConfig:
+    """The same for a kernel that shares K out otherwise than by split_k: not at all, or over an odd lot of programs."""
+    own = kernel.config_from(vars(config))
+    if kernel.protocol is Protocol.STREAM_K:
+        return replace(own, split_k=1, programs=3 * config.split_k - 1)
+    return replace(own, split_k=1) if kernel.protocol is Protocol.NONE else own
 
 
 def skip_unless_supported(kernel: Kernel, problem: Matmul) -> None:
@@ -98,7 +116,7 @@ def check_repeats_on_a_dirty_workspace(kernel: Kernel, device: torch.device, run
             Matmul(40, 48, 256, BF16, epilogue=epilogue),
         ):
             inputs = problem.inputs(device)
-            config = next(c for c in kernel.configs(problem) if c.split_k >= 2)
+            config = split_config(kernel, problem, 2)
             out = run(kernel, problem, inputs, config=config)
             if problem.name not in first:
                 assert_right(kernel, problem, Judge(problem, inputs), out, config)
@@ -111,7 +129,7 @@ def check_graph(kernel: Kernel, device: torch.device) -> None:
     """Two launches in one graph, replayed on new inputs, beside eager launches on another stream."""
     problem = Matmul(16, 256, 2048, BF16, layout=NK, epilogue=_any_epilogue(kernel))
     inputs = problem.inputs(device)
-    config = next(c for c in kernel.configs(problem) if c.split_k >= 4)
+    config = split_config(kernel, problem, 4)
     outs = [torch.empty(16, 256, dtype=BF16, device=device) for _ in range(2)]
     run(kernel, problem, inputs, out=outs[0], config=config)
     graph = torch.cuda.CUDAGraph()
@@ -144,7 +162,7 @@ def check_two_streams(kernel: Kernel, device: torch.device) -> None:
         Matmul(48, 128, 4096, BF16, epilogue=epilogue),
     ]
     inputs = [problem.inputs(device) for problem in problems]
-    configs = [next(c for c in kernel.configs(problem) if c.split_k >= 4) for problem in problems]
+    configs = [split_config(kernel, problem, 4) for problem in problems]
     streams = [torch.cuda.default_stream(), torch.cuda.Stream()]
     for problem, given, config in zip(problems, inputs, configs, strict=True):
         run(kernel, problem, given, config=config)
@@ -159,6 +177,38 @@ def check_two_streams(kernel: Kernel, device: torch.device) -> None:
         judge = Judge(problem, given)
         for out in results:
             assert_right(kernel, problem, judge, out, config)
+
+
+def check_leftovers(kernel: Kernel, device: torch.device, monkeypatch) -> None:
+    """Whatever stands in the counters as a launch begins counts for nothing, and zero stands there as it ends."""
+    problem = Matmul(20, 40, 512, BF16, layout=NK, epilogue=_any_epilogue(kernel))
+    inputs = problem.inputs(device)
+    judge = Judge(problem, inputs)
+    config = split_config(kernel, problem, 4)
+    tiles = -(-problem.m // config.block_m) * -(-problem.n // config.block_n)
+    for left in (1, 3, -1, -(2**31), workspace.next_ticket(), workspace.next_ticket() + 2):
+        held = torch.full((tiles,), left, dtype=torch.int32, device=device)
+        sums = torch.zeros(problem.m * problem.n, device=device)
+        monkeypatch.setattr(workspace, "semaphores", lambda *_, held=held: held)
+        monkeypatch.setattr(workspace, "counters_and_sums", lambda *_, held=held, sums=sums: (held, sums))
+        assert_right(kernel, problem, judge, run(kernel, problem, inputs, config=config), config)
+        assert (held == 0).all()
+        assert (sums == 0).all()
+
+
+def check_more_bands_than_steps(kernel: Kernel, device: torch.device) -> None:
+    """Some bands, or shares, are empty."""
+    problem = Matmul(3, 24, 130, FP16, layout=NK, epilogue=_any_epilogue(kernel))
+    inputs = problem.inputs(device)
+    small = replace(kernel.default_config(problem), block_k=32)
+    config = replace(small, programs=50) if hasattr(small, "programs") else replace(small, split_k=7)
+    assert kernel.supports(problem, config) is None
+    assert_right(kernel, problem, Judge(problem, inputs), run(kernel, problem, inputs, config=config), config)
+
+
+def matmul_kernels(package) -> list[Kernel]:
+    """Those of a language's package that multiply matrices."""
+    return [kernel for kernel in package.KERNELS if kernel.op == Matmul.op]
 
 
 def kernels_named(name: str) -> list[Kernel]:
@@ -193,6 +243,16 @@ class MatmulTests:
     @pytest.mark.gpu
     def test_two_streams(self, kernel, device):
         check_two_streams(kernel, device)
+
+
+class ArrivalTests(MatmulTests):
+    """And what those are held to whose blocks count themselves in."""
+
+    def test_leftovers_count_for_nothing(self, kernel, device, monkeypatch):
+        check_leftovers(kernel, device, monkeypatch)
+
+    def test_more_bands_than_steps(self, kernel, device):
+        check_more_bands_than_steps(kernel, device)
 
 
 def _any_epilogue(kernel: Kernel) -> Epilogue:

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from common.accuracy import Judge
+from common.problem import Matmul
 
 
 @pytest.mark.parametrize("problem", cases.PROBLEMS, ids=lambda problem: problem.name)
@@ -27,6 +28,24 @@ def test_a_missing_step_of_k_fails(problem):
     step = problem.k // 16
     short = problem.reference(inputs._replace(a=inputs.a[:, step:], b=inputs.b[step:]))
     assert not judge.judge(short.to(problem.out_dtype), roundings=4).ok
+
+
+def test_the_studys_tolerances_are_told_beside_the_bound():
+    """2e-2 of each element and 1e-2 more, on A and B that are both standard normal: 32 times ours at K = 1024."""
+    problem = Matmul(8, 8, 1024, torch.bfloat16)
+    judge = Judge(problem, problem.inputs("cpu"))
+    out = judge.torch_answer.clone()
+    assert judge.judge(out).times_study == 0
+    element = out[3, 4].item()
+    out[3, 4] += 0.5 * (2e-2 * abs(element) + 1e-2 / 32)
+    assert judge.judge(out).times_study == pytest.approx(0.5)
+    out[:] = float("nan")
+    assert judge.judge(out).times_study != judge.judge(out).times_study
+    fp32 = Matmul(8, 8, 1024, torch.float32)
+    judge = Judge(fp32, fp32.inputs("cpu"))
+    element = judge.torch_answer[0, 0].item()
+    judge.torch_answer[0, 0] += 3 * (1e-4 * abs(element) + 1e-3 / 32)
+    assert 2.9 < judge.judge(judge.reference).times_study < 3.1
 
 
 @pytest.mark.parametrize("problem", cases.PROBLEMS, ids=lambda problem: problem.name)

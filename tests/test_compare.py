@@ -94,7 +94,9 @@ def test_help_waits_for_neither_torch_nor_a_kernel(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "--workload NAME or --shape MxNxK is needed"),
+        ([], "--workload NAME, --problem NAME or --shape MxNxK is needed"),
+        (["--problem", "or-1x1x1-int8"], "problem is 'or-1x1x1-int8'"),
+        (["--workload", "or_reduce", "--layout", "nk"], "or_reduce has no problem of layout nk"),
         (["--workload", "rooter"], "accepted: router"),
         (["--shape", "16x256"], "accepted: MxNxK"),
         (["--shape", "1x16x16", "--tokens", "1"], "--tokens needs --workload"),
@@ -218,6 +220,33 @@ def test_it_shows_a_table_a_problem_and_the_summary(gpu, capsys, tmp_path):
     assert len(read_rows(tmp_path / "rows.json")) == 6
 
 
+def test_the_matrix_and_the_plots_come_beside_the_tables(gpu, capsys, tmp_path):
+    assert compare.main([*ROUTER, "--matrix", "--plot", str(tmp_path / "plots")]) == 0
+    shown = capsys.readouterr().out
+    assert "summary" in shown and "language x protocol" in shown
+    assert (tmp_path / "plots" / "router-bf16-nk-speedup.svg").exists()
+
+
+def test_without_a_gpu_the_matrix_and_the_plots_are_those_of_what_was_recorded(no_gpu, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(report, "ROOT", tmp_path)
+    monkeypatch.setattr(worker, "measure", Measuring())
+    for made in (row(BASELINE, 64), row(VECTOR, 64, 8.0)):
+        Journal(tmp_path / "results" / "h200" / "router-nk.jsonl").append(made)
+    arguments = ["--workload", "router", "--only", VECTOR, "--matrix", "--plot", str(tmp_path / "plots")]
+    assert compare.main(arguments) == 0
+    assert "language x protocol" in capsys.readouterr().out
+    assert (tmp_path / "plots" / "router-nk" / "router-bf16-nk-latency.svg").exists()
+
+
+def test_a_suite_and_a_list_of_ones_own_are_measured(gpu, tmp_path):
+    (tmp_path / "mine.json").write_text('[{"m": 3, "n": 16, "k": 64, "epilogue": "relu"}]')
+    run("--workload", str(tmp_path / "mine.json"), "--only", VECTOR)
+    run("--workload", "crossover", "--only", VECTOR, "--output", str(tmp_path / "rows.jsonl"))
+    assert gpu.contenders[:2] == [(3, BASELINE), (3, VECTOR)]
+    assert len(gpu.contenders) == 2 + 19 * 2
+
+
 def test_a_regression_is_exit_code_3(gpu, capsys, tmp_path):
     old = str(tmp_path / "old.json")
     assert compare.main([*ROUTER, "--json", old]) == 0
@@ -258,7 +287,8 @@ def test_files_are_held_against_each_other_without_a_gpu_elsewhere(no_gpu, capsy
     ("flags", "said"),
     [
         (["--csv", "no/such/folder/rows.csv"], "--csv no/such/folder/rows.csv: there is no such folder"),
-        (["--out-dtype", "fp16"], "--out-dtype is fp16; accepted: that of the inputs, bf16, or fp32"),
+        (["--plot", SCRIPT], "there is a file of that name; accepted: a folder"),
+        (["--out-dtype", "fp16"], "out_dtype is fp16; accepted: that of the inputs, bf16, or fp32"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_is_measured(gpu, capsys, flags, said):
@@ -364,7 +394,7 @@ def test_on_a_gpu_candidates_are_timed_for_real(tmp_path):
 def test_ranks_share_the_problems(tmp_path):
     shapes = [word for m in range(1, 6) for word in ("--shape", f"{m}x16x64")]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*launcher, SCRIPT, *shapes, "--only", "torch", "--output", "rows.jsonl", "--json", "rows.json"]
+    command = [*launcher, SCRIPT, *shapes, "--only", "torch/mm", "--output", "rows.jsonl", "--json", "rows.json"]
     made = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert made.returncode == 0, made.stderr
     assert sorted(made_row.problem["m"] for made_row in read_rows(tmp_path / "rows.jsonl")) == [1, 2, 3, 4, 5]

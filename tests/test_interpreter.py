@@ -3,16 +3,19 @@
 import pytest
 import tilus
 import torch
+from matmul_cases import matmul_kernels, own_config
 from tilus import bfloat16, float16, float32, int32, void_p
 from tilus.hidet.ir.primitives.cuda.atomic import atomic_add
 from tilus.hidet.ir.primitives.cuda.ldst import load, store
+from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
+from tilus.lang.transpiler.common import TilusProgramError
 from tilus.utils import cdiv
 
 import kernels_tilus
 from common.epilogue import Epilogue
 from common.kernel import MatmulConfig
 from common.problem import Layout, Matmul
-from kernels_tilus import interpreter, semaphore
+from kernels_tilus import atomics, interpreter, semaphore
 
 # What instructions calculate
 
@@ -184,10 +187,10 @@ def test_a_copy_lands_and_what_is_out_of_bounds_is_zero(rows):
 @pytest.mark.parametrize(
     "mistake, error, words",
     [
-        ("no wait", interpreter.PendingCopy, r"stage\[0, 0, 0\] is read while a copy_async"),
-        ("no commit", interpreter.PendingCopy, r"stage\[0, 0, 0\] is read while a copy_async"),
-        ("freed under way", interpreter.PendingCopy, "stage is freed while a copy_async"),
-        ("a second copy over the first", interpreter.PendingCopy, "is written over a copy_async"),
+        ("no wait", interpreter.PendingCopy, r"stage\[0, 0, 0\] is read while a copy into it"),
+        ("no commit", interpreter.PendingCopy, r"stage\[0, 0, 0\] is read while a copy into it"),
+        ("freed under way", interpreter.PendingCopy, "stage is freed while a copy"),
+        ("a second copy over the first", interpreter.PendingCopy, "is written over a copy that"),
         ("no sync after the wait", interpreter.MissingSync, "is read, and no sync lies between"),
         ("never written", interpreter.Uninitialized, r"stage\[1, 0, 0\] is read, and nothing has written it"),
         ("written over a read", interpreter.MissingSync, r"stage\[0, 0, 0\] is written over a read"),
@@ -238,6 +241,118 @@ def test_a_tensor_that_is_not_given_must_not_be_read():
 def test_wrong_arguments_are_named(args, words):
     with pytest.raises(TypeError, match=words):
         interpreter.run(Staged("nothing"), *args)
+
+
+# Hopper: barriers, TMA, wgmma
+
+
+class Pipeline(tilus.Script):
+    """out = a [64, 128] @ b [64, 128].T in two steps through one stage."""
+
+    def __init__(self, mistake="nothing"):
+        super().__init__()
+        self.mistake = mistake
+
+    def __call__(self, a_ptr: ~float16, b_ptr: ~float16, out_ptr: ~float32, stride: int32):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 4
+        ga = self.global_view(a_ptr, dtype=float16, shape=[64, 128], strides=[stride, 1])
+        gb = self.global_view(b_ptr, dtype=float16, shape=[64, 128], strides=[stride, 1])
+        out = self.global_view(out_ptr, dtype=float32, shape=[64, 64])
+        sa = self.shared_tensor(dtype=float16, shape=[64, 64])
+        sb = self.shared_tensor(dtype=float16, shape=[64, 64])
+        full = self.mbarrier.alloc(counts=[1])
+        acc = self.register_tensor(dtype=float32, shape=[64, 64], init=0.0)
+        self.fill(ga, gb, sa, sb, full, 0)
+        if self.mistake == "stage filled twice":
+            self.fill(ga, gb, sa, sb, full, 0)
+        if self.mistake == "written by threads":
+            self.mbarrier.wait(full[0], phase=0)
+            self.store_shared(sa, self.load_shared(sb))
+            self.sync()
+        for step in self.range(2):
+            if self.mistake == "wrong phase":
+                self.mbarrier.wait(full[0], phase=1 - step)
+            if self.mistake != "wrong phase" and self.mistake != "no wait":
+                self.mbarrier.wait(full[0], phase=step)
+            if self.mistake != "no fence":
+                self.wgmma.fence()
+            self.wgmma.mma(sa, sb.transpose(), acc)
+            if self.mistake != "no commit":
+                self.wgmma.commit_group()
+            if self.mistake == "freed under way":
+                self.free_shared(sa)
+            if self.mistake != "stage filled under way":
+                self.wgmma.wait_group(1 if self.mistake == "no wait for wgmma" and step == 1 else 0)
+            if self.mistake != "stage filled without a sync":
+                self.sync()
+            if step == 0:
+                self.fill(ga, gb, sa, sb, full, 64)
+        self.store_global(out, acc, offsets=[0, 0])
+
+    def fill(
+        self,
+        ga: GlobalTensor,
+        gb: GlobalTensor,
+        sa: SharedTensor,
+        sb: SharedTensor,
+        full: RegisterTensor,
+        k: int32,
+    ):
+        with self.single_warp():
+            if self.mistake != "nobody arrives":
+                with self.single_thread():
+                    nbytes = 3 * 64 * 64 * 2 if self.mistake == "too many bytes" else 2 * 64 * 64 * 2
+                    self.mbarrier.arrive_and_expect_tx(full[0], transaction_bytes=nbytes)
+            self.tma.global_to_shared(src=ga, dst=sa, offsets=[0, k], mbarrier=full[0])
+            if self.mistake != "whole block copies":
+                self.tma.global_to_shared(src=gb, dst=sb, offsets=[0, k], mbarrier=full[0])
+        if self.mistake == "whole block copies":
+            self.tma.global_to_shared(src=gb, dst=sb, offsets=[0, k], mbarrier=full[0])
+
+
+def test_a_pipeline_of_tma_and_wgmma():
+    a, b, out = torch.randn(64, 136).half()[:, :128], torch.randn(64, 136).half()[:, :128], torch.zeros(64, 64)
+    interpreter.run(Pipeline(), a, b, out, 136)
+    torch.testing.assert_close(out, a.float() @ b.float().T)
+
+
+@pytest.mark.parametrize(
+    "mistake, error, words",
+    [
+        ("no wait", interpreter.PendingCopy, r"sa\[0, 0\] is read while a copy into it"),
+        ("wrong phase", interpreter.PendingCopy, r"sa\[0, 0\] is read while a copy into it"),
+        (
+            "nobody arrives",
+            interpreter.Deadlock,
+            r"phase 0 of full\[0\], which misses 1 arrivals and -16384 bytes",
+        ),
+        (
+            "too many bytes",
+            interpreter.Deadlock,
+            r"phase 0 of full\[0\], which misses 0 arrivals and 8192 bytes",
+        ),
+        ("stage filled twice", interpreter.KernelError, r"1 arrive at full\[0\], where phase 0 misses 0"),
+        ("written by threads", interpreter.MissingFence, "a wgmma reads sa, which threads have written"),
+        ("no fence", interpreter.MissingFence, "registers that were written after the last wgmma.fence"),
+        ("no commit", interpreter.PendingProduct, r"sa\[0, 0\] is written over while a wgmma"),
+        ("no wait for wgmma", interpreter.PendingProduct, "an accumulator is read while a wgmma"),
+        ("freed under way", interpreter.PendingProduct, "sa is freed while a wgmma"),
+        ("stage filled under way", interpreter.PendingProduct, r"sa\[0, 0\] is written over while a wgmma"),
+        ("stage filled without a sync", interpreter.MissingSync, r"sa\[0, 0\] is written over a read"),
+        ("whole block copies", interpreter.KernelError, "a TMA load by 128 threads"),
+    ],
+)
+def test_mistakes_of_a_pipeline_are_named(mistake, error, words):
+    operand = torch.ones(64, 128).half()
+    with pytest.raises(error, match=words):
+        interpreter.run(Pipeline(mistake), operand, operand.clone(), torch.zeros(64, 64), 128)
+
+
+def test_what_tma_cannot_address_is_named():
+    operand = torch.ones(64, 132).half()[:, :128]
+    with pytest.raises(interpreter.KernelError, match=r"a TMA load from a_ptr, .* strides \[132, 1\]; accepted: unit"):
+        interpreter.run(Pipeline(), operand, operand, torch.zeros(64, 64), 132)
 
 
 # How blocks meet in global memory
@@ -308,6 +423,79 @@ def test_the_last_arriver_sees_every_partial(seed):
 def test_mistakes_of_a_last_arriver_are_named(mistake, error, words):
     with pytest.raises(error, match=words):
         interpreter.run(LastArriver(mistake), torch.randn(4, 32), torch.zeros(32), torch.zeros(1, dtype=torch.int32), 4)
+
+
+class AtomicSum(tilus.Script):
+    """Every block adds [split, split + 1, ...] to the same row of sums; the last one copies the sums."""
+
+    def __init__(self, mistake="nothing"):
+        super().__init__()
+        self.mistake = mistake
+
+    def __call__(self, sums_ptr: ~float32, out_ptr: ~float32, counter_ptr: ~int32, splits: int32, columns: int32):
+        self.attrs.blocks = [splits]
+        self.attrs.warps = 4
+        sums = self.global_view(sums_ptr, dtype=float32, shape=[1, columns])
+        out = self.global_view(out_ptr, dtype=float32, shape=[1, columns])
+        counter: ~int32 = self.global_view(counter_ptr, dtype=int32, shape=[1])[0].item_ptr()
+        split: int32 = self.blockIdx.x
+        ramp = self.register_tensor(dtype=int32, shape=[2, 128], init=lambda i, j: i * 1000 + split + j)
+        share = self.cast(ramp, dtype=float32)
+
+        if self.mistake == "added after a read":
+            self.store_global(out, self.load_global(sums, offsets=[0, 0], shape=[2, 128]), offsets=[0, 0])
+        if self.mistake == "one stores" and split == 0:
+            self.store_global(sums, share, offsets=[0, 0])
+        else:
+            atomics.atomic_add(self, sums, share, offsets=[0, 0])
+        if self.mistake != "no sync":
+            self.sync()
+        arrived: int32 = -1
+        with self.single_thread():
+            if self.mistake == "relaxed":
+                arrived = atomic_add(counter, 1)
+            else:
+                arrived = atomic_add(counter, 1, sem="acq_rel")
+        if self._builder.syncthreads_or(arrived == splits - 1):
+            self.store_global(out, self.load_global(sums, offsets=[0, 0], shape=[2, 128]), offsets=[0, 0])
+
+
+@pytest.mark.parametrize("columns", [128, 100])
+@pytest.mark.parametrize("seed", range(3))
+def test_atomic_adds_of_tiles_meet_in_any_order(columns, seed):
+    sums, out, counter = torch.ones(1, columns), torch.zeros(1, columns), torch.zeros(1, dtype=torch.int32)
+    schedule = interpreter.Schedule("random", resident=3, launch="random", seed=seed)
+    interpreter.run(AtomicSum(), sums, out, counter, 5, columns, schedule=schedule)
+    assert out.flatten().tolist() == [1 + 5 * j + 10 for j in range(columns)]
+
+
+@pytest.mark.parametrize("order", ["natural", "reversed", "random"])
+@pytest.mark.parametrize(
+    "mistake, words",
+    [
+        ("no sync", r"reads sums_ptr\[0, 0\], which (it|block .*) adds to at .*atomic_add"),
+        ("relaxed", r"reads sums_ptr\[0, 0\], which block .* adds to at .*atomic_add"),
+        ("added after a read", r"sums_ptr\[0(, 0)?\], which block .* (reads|adds to) at"),
+        ("one stores", r"sums_ptr\[0(, 0)?\], which block .* (wrote|adds to) at"),
+    ],
+)
+def test_what_atomic_adds_leave_unordered_is_a_race(mistake, words, order):
+    memory = torch.zeros(1, 128), torch.zeros(1, 128), torch.zeros(1, dtype=torch.int32)
+    with pytest.raises(interpreter.Race, match=words):
+        interpreter.run(AtomicSum(mistake), *memory, 4, 128, schedule=interpreter.Schedule(order))
+
+
+class AddOfIntegers(tilus.Script):
+    def __call__(self, sums_ptr: ~float32):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 1
+        sums = self.global_view(sums_ptr, dtype=float32, shape=[4])
+        atomics.atomic_add(self, sums, self.register_tensor(dtype=int32, shape=[4], init=1), offsets=[0])
+
+
+def test_only_fp32_tiles_are_added():
+    with pytest.raises(TilusProgramError, match="atomic_add of int32 to float32; accepted: float32 to float32"):
+        interpreter.run(AddOfIntegers(), torch.zeros(4))
 
 
 class Handover(tilus.Script):
@@ -399,7 +587,7 @@ class Exotic(tilus.Script):
         self.attrs.warps = 4
         tile = self.register_tensor(dtype=int32, shape=[2, 2], init=lambda i, j: i * 2 + j)
         if self.what == "instruction":
-            self.wgmma.fence()
+            self.fence.proxy_async_release()
         if self.what == "sync of a part":
             with self.single_warp():
                 self.sync()
@@ -412,7 +600,7 @@ class Exotic(tilus.Script):
 
 @pytest.mark.parametrize(
     "what, words",
-    [("instruction", "instruction WgmmaFenceInst"), ("sync of a part", "a sync of 32 of the block's 128")],
+    [("instruction", "instruction FenceProxyAsyncRelease"), ("sync of a part", "a sync of 32 of the block's 128")],
 )
 def test_what_is_unknown_is_named(what, words):
     with pytest.raises(interpreter.Unsupported, match=words):
@@ -442,7 +630,7 @@ def test_debug_shows_any_tile_of_a_chosen_block():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", kernels_tilus.KERNELS, ids=lambda kernel: kernel.full_name)
+@pytest.mark.parametrize("kernel", matmul_kernels(kernels_tilus), ids=lambda kernel: kernel.full_name)
 @pytest.mark.parametrize("layout", Layout)
 @pytest.mark.parametrize("epilogue", [Epilogue.RELU, Epilogue.BIAS_RELU, Epilogue.SILU])
 @pytest.mark.parametrize("dtypes", [(torch.bfloat16, torch.float32), (torch.float16, torch.float16)], ids=str)
@@ -450,7 +638,7 @@ def test_the_gpu_agrees(kernel, layout, epilogue, dtypes):
     """Up to the order of the fp32 sums, and what that does to the roundings after it: where the output is fp32 nothing
     else may differ; where it is half precision, an element may land on the other side of each rounding."""
     problem = Matmul(17, 48, 1024, dtypes[0], dtypes[1], layout, epilogue)
-    config = kernel.config_from(vars(MatmulConfig(16, 16, 128, 4, 2, 4)))
+    config = own_config(kernel, MatmulConfig(16, 16, 128, 4, 2, 4))
 
     def result(device):
         inputs = problem.inputs(device)

@@ -11,7 +11,20 @@ from common.kernel import Kernel
 ROOT = Path(__file__).parent.parent
 PACKAGES = {"triton": kernels_triton, "tilus": kernels_tilus}
 # What serves every kernel file of a package, and is none itself.
-SHARED = {"__init__", "band", "epilogue", "interpreter", "launching"}
+SHARED = {
+    "__init__",
+    "arrival",
+    "atomics",
+    "band",
+    "bitwise",
+    "casts",
+    "epilogue",
+    "interpreter",
+    "launching",
+    "mma",
+    "simt",
+    "wgmma",
+}
 
 
 def kernel_files(package) -> set[str]:

@@ -52,6 +52,13 @@ def test_contenders_without_figures_say_why():
     assert "M is [odd]" in text_of(report.problem_table(router_rows()[6:]))
 
 
+def test_an_error_beyond_the_studys_tolerance_is_told():
+    rows = router_rows()[:3]
+    rows[1].accuracy["times_study"], rows[2].accuracy["times_study"] = 2.96, 0.9
+    told = report.problem_table(rows).details
+    assert told == [f"{VECTOR}: its error is 3.0 times what the decompose-K study tolerates"]
+
+
 def test_ties_are_shown():
     assert report.problem_table(router_rows()[3:6]).lines[1][6] == "1.00 (0.99-1.01) tie"
 
@@ -258,44 +265,6 @@ def test_it_runs_as_a_script(journal):
     )
     assert made.returncode == 0, made.stderr
     assert "| contender |" in made.stdout
-
-
-@pytest.fixture
-def results(tmp_path, monkeypatch):
-    """A results folder of one device, with router-nk.jsonl."""
-    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
-    file = Journal(tmp_path / "results" / "h200" / "router-nk.jsonl")
-    for made in router_rows():
-        file.append(made)
-
-
-def test_docs_are_renewed_between_their_markers(results, tmp_path):
-    doc = tmp_path / "README.md"
-    begin, end = "<!-- results:router-nk -->\n", "<!-- /results -->\nafter\n"
-    begin_one = f"<!-- results:router-nk {BASELINE} triton/* -->\n"
-    doc.write_text(f"before\n{begin}old figures\n{end}{begin_one}{end}")
-    assert report.update_docs([doc], write=False) == [doc]
-    assert "old figures" in doc.read_text()
-    assert report.update_docs([doc]) == [doc]
-    first, second = doc.read_text().split(begin_one)
-    assert first.startswith(f"before\n{begin}[T, 7168] @") or first.startswith(f"before\n{begin}**[T, 7168] @")
-    assert f"| T | {BASELINE} | {VECTOR} | {FP32} |" in first
-    assert "| 1 | 10.0 | 8.0 (1.25x) * | 12.5 (0.80x) |" in first
-    assert f"| T | {BASELINE} | {VECTOR} |\n" in second
-    assert report.update_docs([doc]) == []
-
-
-def test_a_marker_of_a_file_that_is_not_there_is_an_error(results, tmp_path):
-    doc = tmp_path / "README.md"
-    doc.write_text("<!-- results:square -->\n<!-- /results -->\n")
-    with pytest.raises(ValueError, match=r"README\.md: results:square"):
-        report.update_docs([doc])
-
-
-@pytest.mark.skipif(not report.recorded(), reason="no rows are checked in yet")
-def test_the_documents_hold_what_was_recorded():
-    stale = report.update_docs(write=False)
-    assert not stale, f"run python bench/report.py --update-docs: {stale}"
 
 
 def test_a_config_of_another_shape_is_marked():

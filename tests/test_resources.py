@@ -11,6 +11,7 @@ from filelock import FileLock
 from bench import contenders, resources
 from bench.resources import Built, GpuKernel, Task, classify, compile_all, count, tasks
 from common.kernel import Kernel, Language
+from common.or_reduce import OrReduce
 from common.problem import Layout, Matmul
 from common.protocol import Protocol
 
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.xdist_group("resources")  # its fixtures are long: once
 KERNELS = [kernel for kernel in contenders.all_contenders() if kernel.build is not None]
 FIRST_VARIANTS = list({(kernel.language, kernel.name): kernel for kernel in reversed(KERNELS)}.values())
 WIDE = Matmul(16, 256, 7168)  # rows of 16-byte multiples in either layout
+ROWS_OF_16 = OrReduce(256, 512, 16)
 NARROW = Matmul(5, 18, 130, torch.float16)  # rows of 4-byte multiples alone
 
 # Kernels that may spill, and why that is the better choice.
@@ -30,7 +32,7 @@ def shipped_tasks() -> list[Task]:
     layout of the weight."""
     wide_nk = replace(WIDE, layout=Layout.NK)
     todo = [
-        *tasks(KERNELS, [wide_nk], ["sm_90a"], others=0),
+        *tasks(KERNELS, [wide_nk, ROWS_OF_16], ["sm_90a"], others=0),
         *tasks(FIRST_VARIANTS, [wide_nk], ["sm_80"], others=0),
         *tasks(FIRST_VARIANTS, [replace(WIDE, layout=Layout.KN)], ["sm_90a"], others=0),
     ]
@@ -98,6 +100,41 @@ def test_turns_are_acquired_and_released(task, built):
     assert any(".release.gpu" in name for name in ordered)
 
 
+ARRIVING = {Protocol.ATOMIC, Protocol.LAST_ARRIVER, Protocol.STREAM_K}
+
+
+@pytest.mark.parametrize("task", [task for task in SHIPPED if task.kernel.protocol in ARRIVING], ids=task_id)
+def test_arrivals_are_counted_by_one_atomic_that_acquires_and_releases(task, built):
+    (gpu_kernel,) = built(task).gpu_kernels
+    counting = {
+        name: times for name, times in gpu_kernel.instructions["atomics and order"].items() if "acq_rel" in name
+    }
+    assert list(counting.values()) == [1]
+    assert ".gpu" in next(iter(counting))
+
+
+OR_LOADS = {"reduce": "16 B", "wide": "16 B", "shuffle": "16 B", "fold": "16 B", "unrolled": "8 B", "generated": "8 B"}
+
+
+@pytest.mark.parametrize(
+    "task", [task for task in SHIPPED if task.problem == ROWS_OF_16 and task.kernel.variant in OR_LOADS], ids=task_id
+)
+def test_rows_of_int64_are_read_as_wide_as_the_variant_says(task, built):
+    """Whole tiles by vectors, single columns by elements."""
+    (gpu_kernel,) = built(task).gpu_kernels
+    assert set(gpu_kernel.instructions["global loads"]) == {OR_LOADS[task.kernel.variant]}
+
+
+@pytest.mark.parametrize(("one", "other"), [("reduce", "builtin"), ("unrolled", "generated")])
+def test_two_ways_to_write_a_reduction_compile_to_the_same(one, other, built):
+    def compiled(variant: str) -> GpuKernel:
+        name = f"triton/or_reduce.{variant}"
+        task = next(task for task in SHIPPED if task.problem == ROWS_OF_16 and task.kernel.full_name == name)
+        return replace(built(task).gpu_kernels[0], name="")
+
+    assert compiled(one) == compiled(other)
+
+
 def of(full_name: str, problem: Matmul, **changes: object) -> Task:
     kernel = contenders.find(full_name)
     return Task(kernel, problem, replace(kernel.default_config(problem), **changes), "space", "sm_90a")
@@ -131,7 +168,7 @@ def test_without_nvcc_tilus_is_skipped_with_the_reason(monkeypatch, tmp_path):
 
 
 def test_every_kernel_has_tasks_for_every_target():
-    todo = list(tasks(KERNELS, [WIDE], ["sm_80", "sm_90a"]))
+    todo = list(tasks(KERNELS, [WIDE, ROWS_OF_16], ["sm_80", "sm_90a"]))
     for kernel in KERNELS:
         own = [task for task in todo if task.kernel is kernel]
         assert {task.target for task in own} == {"sm_80", "sm_90a"}

@@ -3,7 +3,6 @@
 import matmul_cases as cases
 import pytest
 import tilus
-import torch
 from tilus import int32
 
 from common import workspace
@@ -56,14 +55,3 @@ def test_a_dirty_workspace_is_nobodys_turn(device):
         cases.assert_right(fp32, problem, judge, cases.run(fp32, problem, inputs, config=config), config)
     workspace.reset()
     assert (workspace.semaphores(256, inputs.a.device) == 0).all()
-
-
-def test_what_cp_async_cannot_copy_is_refused(device):
-    in_place = of("tilus/semaphore.in_place")
-    assert "K = 129 is odd" in in_place.supports(Matmul(4, 16, 129), None)
-    assert "N = 7 is odd" in in_place.supports(Matmul(4, 7, 128), None)
-    assert in_place.supports(Matmul(4, 7, 128, layout=Layout.NK), None) is None
-    assert "fp32 inputs" in in_place.supports(Matmul(4, 16, 128, torch.float32), None)
-    odd_rows = torch.zeros(4, 129, dtype=torch.bfloat16, device=device)[:, :128]
-    with pytest.raises(ValueError, match="row strides and addresses along K"):
-        in_place.launch(odd_rows, torch.zeros(128, 16, dtype=torch.bfloat16, device=device))

@@ -7,7 +7,7 @@ import made_rows
 import pytest
 import torch
 
-from bench import tuning
+from bench import tuning, workloads
 from bench.contenders import all_contenders, find
 from bench.journal import problem_fields
 from bench.tuning import FINALISTS, Budget, Lost, choose, search, source_hash, write_table
@@ -17,6 +17,8 @@ from common.problem import Layout, Matmul
 from common.protocol import Protocol
 
 PROBLEM = Matmul(64, 256, 7168, layout=Layout.NK)
+LISTED = [problem for suite in workloads.SUITES for problem in suite.problems(None, workloads.Asked())]
+OF_OP = {problem.op: problem for problem in (*LISTED, PROBLEM)}  # any problem of each operation
 AMPLE = Budget(configs=100, seconds=1e9)
 SPACE = [MatmulConfig(16, 16, 32, split, warps, 3) for split in range(1, 21) for warps in (1, 2, 4, 8)]
 
@@ -146,10 +148,11 @@ def test_a_small_space_is_tried_whole(table):
 
 @pytest.mark.parametrize("kernel", all_contenders(), ids=lambda kernel: kernel.full_name)
 def test_every_kernel_can_be_searched(kernel, table):
-    if kernel.supports(PROBLEM, None) is None and kernel.configs(PROBLEM):
-        chosen = choose(kernel, PROBLEM, 32, "none")
+    problem = OF_OP[kernel.op]
+    if kernel.supports(problem, None) is None and kernel.configs(problem):
+        chosen = choose(kernel, problem, 32, "none")
         assert len(chosen) == len(set(chosen)) <= 32
-        assert all(kernel.supports(PROBLEM, config) is None for config in chosen)
+        assert all(kernel.supports(problem, config) is None for config in chosen)
         assert all(kernel.config_from(dataclasses.asdict(config)) == config for config in chosen)
 
 

@@ -1,4 +1,6 @@
-"""Lists of problems, and problems by their sizes."""
+"""Lists of problems: named ones, a user's own, and problems by their sizes."""
+
+import json
 
 import pytest
 import torch
@@ -7,13 +9,53 @@ from bench import workloads
 from common.epilogue import Epilogue
 from common.problem import Layout
 
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+
 
 def test_the_router_at_all_its_tokens():
     chosen = workloads.problems("router")
     assert [problem.m for _, problem in chosen] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024]
     assert {(name, problem.n, problem.k, problem.dtype, problem.layout) for name, problem in chosen} == {
-        ("router", 256, 7168, torch.bfloat16, Layout.NK)
+        ("router", 256, 7168, BF16, Layout.NK)
     }
+
+
+@pytest.mark.parametrize(
+    ("suite", "dtype", "epilogue"),
+    [
+        ("skinny-epilogue-bf16", BF16, Epilogue.RELU),
+        ("skinny-matmul-bf16", BF16, Epilogue.NONE),
+        ("skinny-matmul-fp16", FP16, Epilogue.NONE),
+        ("skinny-matmul-fp32", FP32, Epilogue.NONE),
+    ],
+)
+def test_a_skinny_suite_is_the_studys(suite, dtype, epilogue):
+    chosen = [problem for _, problem in workloads.problems(suite)]
+    assert len(chosen) == 28
+    assert {(problem.m, problem.n) for problem in chosen} == {(size, size) for size in (16, 32, 48, 64)}
+    assert {problem.k for problem in chosen} == {8192, 12288, 16384, 20480, 24576, 28672, 32768}
+    assert {(problem.dtype, problem.epilogue, problem.layout) for problem in chosen} == {(dtype, epilogue, Layout.KN)}
+
+
+def test_skinny_is_all_four_suites_and_square_both():
+    assert len(workloads.problems("skinny")) == 4 * 28
+    assert {name for name, _ in workloads.problems("square")} == {"square-tutorial", "square-generated"}
+    tutorial = [problem for _, problem in workloads.problems("square-tutorial")]
+    assert [(of.m, of.n, of.k, of.dtype) for of in tutorial] == [(4096, 4096, k, FP16) for k in (4096, 14336)]
+
+
+def test_the_generated_sweep_is_the_studys():
+    """It gives (M, K, N), from (256, 384, 512) to (4096, 4224, 4352), in steps of 128, without (1920, 2048, 2176)."""
+    chosen = [(of.m, of.k, of.n) for _, of in workloads.problems("square-generated")]
+    assert len(chosen) == 30
+    assert (chosen[0], chosen[-1]) == ((256, 384, 512), (4096, 4224, 4352))
+    assert (1792, 1920, 2048) in chosen and (1920, 2048, 2176) not in chosen
+
+
+def test_the_crossover_goes_along_both_axes_and_has_each_problem_once():
+    chosen = [(of.m, of.n, of.k) for _, of in workloads.problems("crossover")]
+    assert len(set(chosen)) == len(chosen) == 19
+    assert {(16, 16, 8192), (1024, 1024, 8192), (64, 64, 8192), (64, 64, 256), (64, 64, 32768)} <= set(chosen)
 
 
 def test_what_is_asked_for_is_in_the_problem():
@@ -21,7 +63,34 @@ def test_what_is_asked_for_is_in_the_problem():
         "router", tokens=[3], layout="kn", dtype="fp16", out_dtype="fp32", epilogue="relu"
     )
     assert (problem.m, problem.layout, problem.epilogue) == (3, Layout.KN, Epilogue.RELU)
-    assert (problem.dtype, problem.out_dtype) == (torch.float16, torch.float32)
+    assert (problem.dtype, problem.out_dtype) == (FP16, FP32)
+    assert {problem.layout for _, problem in workloads.problems("skinny-matmul-bf16", layout="nk")} == {Layout.NK}
+
+
+def test_of_several_suites_those_that_agree_are_taken():
+    assert {name for name, _ in workloads.problems("skinny", dtype="fp16")} == {"skinny-matmul-fp16"}
+    assert {name for name, _ in workloads.problems("skinny", epilogue="relu")} == {"skinny-epilogue-bf16"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"workload": "rooter"}, r"'rooter'; accepted: router, .*skinny.*, or a FILE\.json"),
+        (
+            {"workload": "skinny-matmul-fp16", "dtype": "bf16"},
+            r"dtype bf16.*there is skinny-matmul-fp16 \(fp16, none\)",
+        ),
+        ({"workload": "skinny", "epilogue": "silu"}, "epilogue silu: skinny has none so"),
+        (
+            {"workload": "skinny", "tokens": [1]},
+            "tokens are asked for; of the workloads router has some, skinny has not",
+        ),
+        ({"workload": "router", "out_dtype": "fp16"}, "out_dtype is fp16; accepted: that of the inputs, bf16, or fp32"),
+    ],
+)
+def test_what_a_workload_does_not_have_is_told(asked, told):
+    with pytest.raises(ValueError, match=told):
+        workloads.problems(**asked)
 
 
 def test_shapes_come_after_the_workload_and_each_problem_once():
@@ -29,9 +98,58 @@ def test_shapes_come_after_the_workload_and_each_problem_once():
     assert [(name, problem.m) for name, problem in chosen] == [("router", 1), ("router", 2), ("shape", 5)]
 
 
-def test_an_unknown_workload_is_told_the_known_ones():
-    with pytest.raises(ValueError, match=r"'rooter'; accepted: router"):
-        workloads.problems("rooter")
+def test_few_are_those_of_the_least_work_unless_tokens_say_which():
+    assert [problem.m for _, problem in workloads.problems("router", [(9, 9, 9)], few=2)] == [1, 2, 9]
+    assert [problem.m for _, problem in workloads.problems("router", tokens=[4, 8, 16], few=2)] == [4, 8, 16]
+    assert {(of.m, of.k) for _, of in workloads.problems("skinny", few=2)} == {(16, 8192)}
+
+
+def test_a_users_own_list(tmp_path):
+    entries = [
+        {"m": 16, "n": 4096, "k": 14336},
+        {"m": 1, "n": 8, "k": 9, "dtype": "fp32", "layout": "kn", "epilogue": "relu"},
+        {"m": 1, "n": 8, "k": 9, "out_dtype": "fp32"},
+    ]
+    (tmp_path / "decode.json").write_text(json.dumps(entries))
+    chosen = workloads.problems(str(tmp_path / "decode.json"), dtype="fp16")
+    assert [(name, problem.name) for name, problem in chosen] == [
+        ("decode", "16x4096x14336-fp16-nk"),
+        ("decode", "1x8x9-fp32-kn-relu"),
+        ("decode", "1x8x9-fp16-nk-fp32out"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (None, "No such file"),
+        ("{", "is not JSON"),
+        ("{}", "is not a list of problems; accepted: "),
+        ("[]", "is not a list of problems; accepted: "),
+        ("[3]", "problem 1: it is 3; accepted: an object"),
+        ('[{"m": 1, "n": 2, "k": 3}, {"m": 1, "n": 2}]', "problem 2: k is None; accepted: a positive integer"),
+        ('[{"m": 0, "n": 2, "k": 3}]', "problem 1: m is 0; accepted: a positive integer"),
+        ('[{"m": true, "n": 2, "k": 3}]', "m is True; accepted: a positive integer"),
+        ('[{"m": 1, "n": 2, "k": 3, "dtype": "int4"}]', "dtype is 'int4'; accepted: bf16, fp16, fp32"),
+        ('[{"m": 1, "n": 2, "k": 3, "layout": []}]', r"layout is \[\]; accepted: kn, nk"),
+        ('[{"m": 1, "n": 2, "k": 3, "kay": 3}]', "unknown kay; accepted: m, n, k"),
+        (
+            '[{"m": 1, "n": 2, "k": 3, "out_dtype": "fp16"}]',
+            "problem 1: out_dtype is fp16; accepted: that of the inputs",
+        ),
+    ],
+)
+def test_a_list_that_is_none_is_told_where(tmp_path, text, told):
+    file = tmp_path / "mine.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ValueError, match=rf"mine\.json.*{told}"):
+        workloads.problems(str(file))
+
+
+def test_a_list_has_no_tokens(tmp_path):
+    with pytest.raises(ValueError, match="tokens are asked for; mine"):
+        workloads.problems("mine.json", tokens=[1])
 
 
 def test_a_shape_is_three_positive_integers():

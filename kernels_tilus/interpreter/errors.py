@@ -30,6 +30,15 @@ class PendingCopy(KernelError):
     """A shared tensor is read, written or freed while a copy_async into it may still be under way."""
 
 
+class PendingProduct(KernelError):
+    """An accumulator is touched, or an operand in shared memory is written or freed, while a wgmma may still be under
+    way."""
+
+
+class MissingFence(KernelError):
+    """A wgmma on what the threads have written, or TMA over it, with no fence between."""
+
+
 class MissingSync(KernelError):
     """Threads of one block meet in shared memory without a sync between, at least one of them writing."""
 

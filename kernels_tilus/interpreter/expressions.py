@@ -31,7 +31,11 @@ TORCH_DTYPES = {
     "int32": torch.int32,
     "int64": torch.int64,
     "uint8": torch.uint8,
+    "uint32": torch.uint32,
     "bool": torch.bool,
+    # No wider in a tile than a byte, which holds all of their values.
+    "int4b": torch.int8,
+    "uint4b": torch.uint8,
 }
 
 

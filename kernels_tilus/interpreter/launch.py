@@ -23,6 +23,7 @@ from tilus.ir.tools.printer import IRPrinter
 from tilus.lang.instantiated_script import InstantiatedScript, extract_keys
 from tilus.lang.transpiler.transpiler import Transpiler
 
+from kernels_tilus.interpreter import hopper  # noqa: F401, its instructions
 from kernels_tilus.interpreter.cluster import Cluster
 from kernels_tilus.interpreter.errors import KernelError, NotClean
 from kernels_tilus.interpreter.expressions import Compiler, torch_dtype, touches_memory

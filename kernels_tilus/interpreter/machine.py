@@ -22,9 +22,10 @@ from tilus.ir.instructions.generic import ElementwiseBinaryBaseInst, Elementwise
 from tilus.ir.tensor import GlobalTensor, RegisterTensor
 from torch import Tensor as Tile
 
+from kernels_tilus.atomics import AtomicAddGlobalInst
 from kernels_tilus.bitwise import BitwiseOrInst
 from kernels_tilus.interpreter.cluster import Cluster, address_of, leave
-from kernels_tilus.interpreter.errors import KernelError, Overflow, Uninitialized, Unsupported
+from kernels_tilus.interpreter.errors import KernelError, Overflow, PendingProduct, Uninitialized, Unsupported
 from kernels_tilus.interpreter.expressions import Partial, cast, torch_dtype
 from kernels_tilus.interpreter.memory import (
     PENDING,
@@ -38,6 +39,7 @@ from kernels_tilus.interpreter.memory import (
     free,
     merge,
 )
+from kernels_tilus.interpreter.views import viewed
 
 
 class Wait(Protocol):
@@ -116,6 +118,7 @@ class Block:
         self.all_threads = self.threads = 32 * metadata.num_warps
         self.group: tuple = ()
         self.declared_in: dict[Var, tuple] = {}
+        self.layouts: dict[Any, Any] = {}  # of tensors, as annotated
         self.side: str | None = None  # which side of a Partial a reduction over all threads looks at
         self.place: Any = None
         # Its clock: the number of its syncs, of its atomics, and what it knows of the other blocks'.
@@ -128,6 +131,13 @@ class Block:
         self.ended = False
         self.open_copies: list[tuple[SharedTile, Callable[[], Tile]]] = []
         self.copy_groups: list[list[tuple[SharedTile, Callable[[], Tile]]]] = []
+        # Of Hopper: barriers by their address, and wgmmas (accumulator, a, b), which go on beside the threads.
+        self.barriers: list[Any] = []
+        self.barriers_of: dict[Instruction, Tile] = {}
+        self.open_products: list[tuple[RegisterTensor, SharedTile, SharedTile]] = []
+        self.product_groups: list[list[tuple[RegisterTensor, SharedTile, SharedTile]]] = []
+        self.summing: set[RegisterTensor] = set()  # accumulators of wgmmas under way
+        self.registers_before_fence: set[RegisterTensor] = set()  # written since the last wgmma.fence
 
     def run(self) -> Steps:
         try:
@@ -148,10 +158,15 @@ class Block:
     def tile(self, tensor: RegisterTensor) -> Tile:
         if tensor not in self.values:
             raise Uninitialized("a register tensor is read before it is assigned")
+        if tensor in self.summing:
+            raise PendingProduct("an accumulator is read while a wgmma into it may be under way")
         return self.values[tensor]
 
     def set_tile(self, tensor: RegisterTensor, tile: Tile) -> None:
         """Converts, and broadcasts, to the tensor's dtype and shape."""
+        if tensor in self.summing:
+            raise PendingProduct("an accumulator is written while a wgmma into it may be under way")
+        self.registers_before_fence.add(tensor)
         self.values[tensor] = tile.to(torch_dtype(tensor.dtype)).expand(tensor.shape)
 
     def declare(self, var: Var, value: Any) -> None:
@@ -384,10 +399,15 @@ def instruction(i: Instruction, block: Block) -> Steps | None:
     raise Unsupported(f"instruction {type(i).__name__}")
 
 
-@instruction.register(inst.AnnotateLayoutInst)
 @instruction.register(NopInst)
-def _(i: Instruction, block: Block) -> None:
-    """Layouts do not change values."""
+def _(i: NopInst, block: Block) -> None:
+    pass
+
+
+@instruction.register(inst.AnnotateLayoutInst)
+def _(i: inst.AnnotateLayoutInst, block: Block) -> None:
+    """Layouts do not change values, but for what a view holds."""
+    block.layouts[i.inputs[0]] = i.layout
 
 
 @instruction.register(inst.AssumeInst)
@@ -553,9 +573,16 @@ def _(i: Instruction, block: Block) -> None:
 @instruction.register(inst.ViewInst)
 def _(i: inst.ViewInst, block: Block) -> None:
     source, output = i.inputs[0], i.register_output
+    tile = block.tile(source)
     if source.dtype != output.dtype or source.shape != output.shape or block.value(i.local_offset) != 0:
-        raise Unsupported("view of a register tensor in another dtype or shape: what it holds depends on the layouts")
-    block.values[output] = block.tile(source)
+        layouts = block.layouts.get(source, source.optional_layout), output.optional_layout
+        if None in layouts or block.value(i.local_offset) != 0:
+            raise Unsupported(
+                "view of a register tensor in another dtype or shape: what it holds depends on the layouts; both "
+                "have to be annotated before, without an offset"
+            )
+        tile = viewed(tile, source.dtype, layouts[0], output.dtype, layouts[1])
+    block.values[output] = tile
 
 
 @instruction.register(inst.DotInst)
@@ -641,7 +668,7 @@ def _(i: inst.SliceGlobalInst, block: Block) -> None:
     block.values[i.global_output] = block.values[source] + offset
 
 
-def _region(
+def tile_region(
     block: Block,
     tensor: GlobalTensor,
     offsets: Iterable[Expr],
@@ -688,7 +715,7 @@ def _generic_region(block: Block, i: Instruction, shape: tuple[int, ...]) -> tup
     ), mask
 
 
-def _load(block: Block, region: Region, mask: Tile | None) -> Tile:
+def load_tile(block: Block, region: Region, mask: Tile | None) -> Tile:
     """What is masked is zero."""
     loaded = block.memory.load(block, region)
     return loaded if mask is None else torch.zeros(mask.shape, dtype=loaded.dtype).masked_scatter_(mask, loaded)
@@ -703,14 +730,14 @@ def _(i: inst.LoadGlobalInst, block: Block) -> Steps:
     yield
     block.place = i
     output = i.register_output
-    block.set_tile(output, _load(block, *_region(block, i.inputs[0], i.offsets, i.dims, output.shape)))
+    block.set_tile(output, load_tile(block, *tile_region(block, i.inputs[0], i.offsets, i.dims, output.shape)))
 
 
 @instruction.register(inst.LoadGlobalGenericInst)
 def _(i: inst.LoadGlobalGenericInst, block: Block) -> Steps:
     yield
     block.place = i
-    block.set_tile(i.register_output, _load(block, *_generic_region(block, i, i.register_output.shape)))
+    block.set_tile(i.register_output, load_tile(block, *_generic_region(block, i, i.register_output.shape)))
 
 
 @instruction.register(inst.StoreGlobalInst)
@@ -718,7 +745,7 @@ def _(i: inst.StoreGlobalInst, block: Block) -> Steps:
     yield
     block.place = i
     tile = block.tile(i.inputs[1])
-    _store(block, *_region(block, i.inputs[0], i.offsets, i.dims, tuple(tile.shape)), tile)
+    _store(block, *tile_region(block, i.inputs[0], i.offsets, i.dims, tuple(tile.shape)), tile)
 
 
 @instruction.register(inst.StoreGlobalGenericInst)
@@ -729,14 +756,23 @@ def _(i: inst.StoreGlobalGenericInst, block: Block) -> Steps:
     _store(block, *_generic_region(block, i, tuple(tile.shape)), tile)
 
 
+@instruction.register(AtomicAddGlobalInst)
+def _(i: AtomicAddGlobalInst, block: Block) -> Steps:
+    yield
+    block.place = i
+    tile = block.tile(i.inputs[0])
+    region, mask = _generic_region(block, i, tuple(tile.shape))
+    block.memory.add(block, region, tile if mask is None else tile[mask])
+
+
 # Copies from global to shared memory
 
 
 def _copy(block: Block, target: SharedTile, region: Region, mask: Tile | None) -> None:
     """Starts a copy: the global memory may be read from now on, until the copy has landed."""
     target.claim(block, PENDING)
-    _load(block, region, mask)
-    block.open_copies.append((target, lambda: _load(block, region, mask)))
+    load_tile(block, region, mask)
+    block.open_copies.append((target, lambda: load_tile(block, region, mask)))
 
 
 @instruction.register(inst.CopyAsyncInst)
@@ -746,7 +782,7 @@ def _(i: inst.CopyAsyncInst, block: Block) -> Steps:
     target, source = block.values[i.inputs[0]], i.inputs[1]
     shape = tuple(target.data.shape)
     dims = range(len(shape)) if i.dims is None else i.dims
-    _copy(block, target, *_region(block, source, i.offsets, dims, shape, i.check_bounds))
+    _copy(block, target, *tile_region(block, source, i.offsets, dims, shape, i.check_bounds))
 
 
 @instruction.register(inst.CopyAsyncGenericInst)

@@ -16,9 +16,11 @@ from torch import Tensor
 
 from kernels_tilus.interpreter.errors import (
     Divergent,
+    MissingFence,
     MissingSync,
     OutOfBounds,
     PendingCopy,
+    PendingProduct,
     Race,
     Uninitialized,
     UseAfterFree,
@@ -52,13 +54,16 @@ class Buffer:
     uninitialized: bool = False
     writes: Tensor | None = None  # int32: the number of the last write's Event, 0 for none in this launch
     reads: Tensor | None = None  # int32: the number of the set of reads since then, 0 for the empty one
+    adds: Tensor | None = None  # int32: the same of atomic adds of tiles
     written: bool = False
+    added: bool = False
     released: dict[int, Clock] = field(default_factory=dict)  # by element: what its last release published
     atomics: dict[int, dict[int, Event]] = field(default_factory=dict)  # by element and block: its last atomic
 
     def __post_init__(self) -> None:
         self.writes = torch.zeros(self.data.numel(), dtype=torch.int32)
         self.reads = torch.zeros(self.data.numel(), dtype=torch.int32)
+        self.adds = torch.zeros(self.data.numel(), dtype=torch.int32)
 
 
 class Pointer(NamedTuple):
@@ -118,8 +123,8 @@ class GlobalMemory:
         self.describe = describe  # of an Event's place
         self.version = 0  # grows with every write, so that a block that polls can be put to sleep
         self._events: list[Event] = [Event(-1, -1, None)]
-        self._readers: list[dict[int, Event]] = [{}]
-        self._grown: dict[tuple, int] = {}  # (set of reads, a further read) -> the set with it
+        self._sets: list[dict[int, Event]] = [{}]  # of reads or adds, by block
+        self._grown: dict[tuple, int] = {}  # (set, a further access) -> the set with it
 
     # Tiles
 
@@ -136,14 +141,9 @@ class GlobalMemory:
         if buffer.uninitialized and (buffer.writes[flat] == 0).any():
             position = int((buffer.writes[flat].flatten() == 0).nonzero()[0])
             raise Uninitialized(f"{region.name_of(position)} is read, and nothing has written it")
+        self._after_adds(block, region, "reads")
         self._after_atomics(block, region, "reads")
-        seen = buffer.reads[flat]
-        numbers = _distinct(seen)
-        if len(numbers) == 1:
-            buffer.reads[flat] = self._with_read(numbers[0], block)
-        else:
-            grown = torch.tensor([self._with_read(number, block) for number in numbers], dtype=torch.int32)
-            buffer.reads[flat] = grown[torch.searchsorted(torch.tensor(numbers, dtype=torch.int32), seen)]
+        self._record(block, buffer.reads, flat)
         return buffer.data[flat]
 
     def store(self, block, region: Region, value: Tensor) -> None:
@@ -152,19 +152,33 @@ class GlobalMemory:
         buffer, flat = self._checked(region)
         for number in _distinct(buffer.writes[flat]):
             self._after(block, self._events[number], region, buffer.writes, number, "writes", "wrote")
-        for number in _distinct(buffer.reads[flat]):
-            for event in self._readers[number].values():
-                self._after(block, event, region, buffer.reads, number, "writes", "reads")
+        self._after_set(block, region, buffer.reads, "writes", "reads")
+        self._after_adds(block, region, "writes")
         self._after_atomics(block, region, "writes")
         self._events.append(Event(block.number, block.epoch, block.place))
         buffer.writes[flat] = len(self._events) - 1
         buffer.reads[flat] = 0
+        buffer.adds[flat] = 0
         buffer.data[flat] = value
         buffer.written = True
         self.version += 1
         if buffer.released:
             for element in set(flat.flatten().tolist()) & buffer.released.keys():
                 del buffer.released[element]
+
+    def add(self, block, region: Region, value: Tensor) -> None:
+        """Atomic and relaxed: adds may meet each other in any order; with reads and writes something else must give
+        them one."""
+        if not region.flat.numel():
+            return
+        buffer, flat = self._checked(region)
+        for number in _distinct(buffer.writes[flat]):
+            self._after(block, self._events[number], region, buffer.writes, number, "adds to", "wrote")
+        self._after_set(block, region, buffer.reads, "adds to", "reads")
+        self._record(block, buffer.adds, flat)
+        buffer.data.index_put_((flat,), value, accumulate=True)
+        buffer.added = True
+        self.version += 1
 
     # Scalars
 
@@ -231,7 +245,7 @@ class GlobalMemory:
             return
         if event.block == block.number:
             # Two reads never meet; a write over the block's own read is taken for the same thread's.
-            if event.epoch < block.epoch or (does, did) == ("writes", "reads"):
+            if event.epoch < block.epoch or did == "reads":
                 return
             reason = "no sync lies between, and threads may hold different elements there and here"
         elif block.knows(event.block, event.epoch):
@@ -241,6 +255,15 @@ class GlobalMemory:
         position = int((log[region.flat].flatten() == number).nonzero()[0])
         other = "it" if event.block == block.number else f"block {block.launch.index_of(event.block)}"
         raise Race(f"{does} {region.name_of(position)}, which {other} {did} at {self.describe(event.place)}: {reason}")
+
+    def _after_set(self, block, region: Region, log: Tensor, does: str, did: str) -> None:
+        for number in _distinct(log[region.flat]):
+            for event in self._sets[number].values():
+                self._after(block, event, region, log, number, does, did)
+
+    def _after_adds(self, block, region: Region, does: str) -> None:
+        if region.pointer.buffer.added:
+            self._after_set(block, region, region.pointer.buffer.adds, does, "adds to")
 
     def _after_atomics(self, block, region: Region, does: str) -> None:
         atomics = region.pointer.buffer.atomics
@@ -261,20 +284,28 @@ class GlobalMemory:
         number = int(buffer.writes[flat])
         self._after(block, self._events[number], region, buffer.writes, number, "accesses atomically", "wrote")
         if writes:
-            number = int(buffer.reads[flat])
-            for event in self._readers[number].values():
-                self._after(block, event, region, buffer.reads, number, "writes", "reads")
+            self._after_set(block, region, buffer.reads, "writes", "reads")
         elif buffer.uninitialized and number == 0 and not buffer.atomics.get(pointer.offset):
             raise Uninitialized(f"{region.name_of(0)} is read, and nothing has written it")
         block.atomics += 1
         buffer.atomics.setdefault(pointer.offset, {})[block.number] = Event(block.number, block.atomics, block.place)
         return buffer, pointer.offset
 
-    def _with_read(self, number: int, block) -> int:
+    def _record(self, block, log: Tensor, flat: Tensor) -> None:
+        """Adds an access by the block to the sets in the log."""
+        seen = log[flat]
+        numbers = _distinct(seen)
+        if len(numbers) == 1:
+            log[flat] = self._with(numbers[0], block)
+        else:
+            grown = torch.tensor([self._with(number, block) for number in numbers], dtype=torch.int32)
+            log[flat] = grown[torch.searchsorted(torch.tensor(numbers, dtype=torch.int32), seen)]
+
+    def _with(self, number: int, block) -> int:
         key = number, block.number, block.epoch, id(block.place)
         if key not in self._grown:
-            self._readers.append({**self._readers[number], block.number: Event(block.number, block.epoch, block.place)})
-            self._grown[key] = len(self._readers) - 1
+            self._sets.append({**self._sets[number], block.number: Event(block.number, block.epoch, block.place)})
+            self._grown[key] = len(self._sets) - 1
         return self._grown[key]
 
 
@@ -305,6 +336,8 @@ class SharedBuffer:
     ready: Tensor
     read: Tensor
     freed_at: Any = None
+    by_threads: bool = False  # whether threads have written it, not TMA, and no proxy fence has followed
+    over_threads: bool = False  # the same of memory that it may have taken
     peers: dict[int, Event] = field(default_factory=dict)
 
     @staticmethod
@@ -335,16 +368,26 @@ class SharedTile(NamedTuple):
         if high > block.epoch:
             if high == PENDING:
                 raise PendingCopy(
-                    f"{self._first(self.ready == PENDING)} is read while a copy_async into it may be under way: "
-                    "no copy_async_wait_group covers it yet"
+                    f"{self._first(self.ready == PENDING)} is read while a copy into it may be under way: "
+                    "no wait covers it yet"
                 )
             raise MissingSync(
                 f"{self._first(self.ready > block.epoch)} is read, and no sync lies between that and its write"
             )
         if low == NEVER_WRITTEN:
             raise Uninitialized(f"{self._first(self.ready == NEVER_WRITTEN)} is read, and nothing has written it")
-        self.read.fill_(block.epoch)
+        self.read.clamp_(min=block.epoch)
         return self.data.clone()
+
+    def load_for_wgmma(self, block) -> Tensor:
+        """The same, by tensor cores, which go on reading until they are waited for."""
+        if self.buffer.by_threads:
+            raise MissingFence(
+                f"a wgmma reads {self.buffer.name}, which threads have written: no proxy fence lies between"
+            )
+        tile = self.load(block)
+        self.read.fill_(PENDING)
+        return tile
 
     def claim(self, block, ready: int) -> None:
         """Checks that a write may start now; its data may be read from epoch `ready` on."""
@@ -354,9 +397,14 @@ class SharedTile(NamedTuple):
             pending = high == PENDING
             raise (PendingCopy if pending else MissingSync)(
                 f"{self._first(self.ready == high)} is written over "
-                + ("a copy_async that may be under way" if pending else "another write, with no sync between")
+                + ("a copy that may be under way" if pending else "another write, with no sync between")
             )
-        if self.read.amax() == block.epoch:
+        latest = self.read.amax()
+        if latest == PENDING:
+            raise PendingProduct(
+                f"{self._first(self.read == PENDING)} is written over while a wgmma that reads it may be under way"
+            )
+        if latest == block.epoch:
             raise MissingSync(f"{self._first(self.read == block.epoch)} is written over a read, with no sync between")
         if event := unseen_by(block, self.buffer):
             raise Race(
@@ -367,12 +415,15 @@ class SharedTile(NamedTuple):
 
     def store(self, block, value: Tensor) -> None:
         self.claim(block, block.epoch + 1)
+        self.buffer.by_threads = True
         self.data.copy_(value)
 
-    def land(self, block, value: Tensor) -> None:
-        """The data of a copy_async whose group has been waited for: this thread's alone until the next sync."""
+    def land(self, block, value: Tensor, by_threads: bool = True) -> None:
+        """The data of a copy that has been waited for. Of a copy_async it is this thread's alone until the next sync;
+        of TMA, everybody's who waits."""
+        self.buffer.by_threads |= by_threads
         self.data.copy_(value)
-        self.ready.fill_(block.epoch + 1)
+        self.ready.fill_(block.epoch + by_threads)
 
     def _check_alive(self, block) -> None:
         if self.buffer.freed_at is not None:
@@ -399,7 +450,9 @@ def unseen_by(block, buffer: SharedBuffer) -> Event | None:
 def free(block, tile: SharedTile) -> None:
     tile._check_alive(block)
     if (tile.buffer.ready == PENDING).any():
-        raise PendingCopy(f"{tile.buffer.name} is freed while a copy_async into it may be under way")
+        raise PendingCopy(f"{tile.buffer.name} is freed while a copy into it may be under way")
+    if (tile.buffer.read == PENDING).any():
+        raise PendingProduct(f"{tile.buffer.name} is freed while a wgmma that reads it may be under way")
     tile.buffer.freed_at = block.place
 
 
@@ -408,4 +461,5 @@ def allocate_over(block, tile: SharedTile) -> None:
     for old in block.shared:
         if old.freed_at is not None and (old.read.amax() == block.epoch or old.ready.amax() > block.epoch):
             tile.read.fill_(block.epoch)
+    tile.buffer.over_threads = any(old.freed_at is not None and old.by_threads for old in block.shared)
     block.shared.append(tile.buffer)

@@ -1,0 +1,119 @@
+"""What README.md and notes/*.md show of the checked-in rows and of the code, filled in between markers, so that no
+figure is typed and no quotation goes stale.
+
+    <!-- results:router-nk -->                       a line a problem; or with patterns of contenders:
+    <!-- results:router-nk torch/mm triton/* -->
+    <!-- matrix:router-nk -->                        language x protocol
+    <!-- plots:router-nk speedup floor -->           these of bench.plots, drawn into notes/plots
+    <!-- claims -->                                  every claim and its verdict
+    <!-- code:kernels_tilus/atomic.py AtomicMatmul.__call__ self.band_product -->
+                                                     a function, from the first line that holds the last words
+
+each up to its end, <!-- /results --> and so on. The name is that of a file under bench/results, of every device; of
+code, its path.
+"""
+
+import ast
+import os
+import re
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+
+from bench import claims, matrix, plots, report
+
+MARKED = re.compile(
+    r"(<!-- (results|matrix|plots|claims|code)(?::(\S+))?((?: \S+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL
+)
+FORMATTING = ("# fmt: off", "# fmt: on")
+
+
+def update(paths: Iterable[Path] | None = None, *, write: bool = True) -> list[Path]:
+    """Renews what stands between the markers, and the plots shown there; returns the files that were not up to date.
+
+    Raises ValueError for a marker whose file no device has, and for a plot that there is not.
+    """
+    if paths is None:
+        paths = [report.ROOT / "README.md", *sorted((report.ROOT / "notes").glob("*.md"))]
+    stale: list[Path] = []
+    for path in (path for path in paths if path.exists()):
+        shown = _Page(path)
+        old = path.read_text()
+        try:
+            new = MARKED.sub(shown.fresh, old)
+        except ValueError as error:
+            raise ValueError(f"{path.name}: {error}") from None
+        if new != old:
+            stale.append(path)
+            if write:
+                path.write_text(new)
+        for drawn, rows in shown.plots.items():
+            if plots.stamped(drawn) != plots.stamp(rows):
+                stale.append(drawn)
+                if write and plots.save(drawn.stem.rpartition("-")[2], rows, drawn) is None:
+                    raise ValueError(f"{path.name}: {drawn.name}: its rows have nothing to draw")
+    return stale
+
+
+def quoted(path: str, name: str, start: str = "") -> str:
+    """A function or a class's method ('Class.method') of a file of this project, as Markdown, without its docstring and
+    from the first line that contains `start`.
+
+    Raises ValueError where there is no such file, function or line.
+    """
+    if not (report.ROOT / path).is_file():
+        raise ValueError(f"code:{path}: no such file")
+    source = (report.ROOT / path).read_text()
+    node: ast.AST = ast.parse(source)
+    for part in name.split("."):
+        within = [child for child in getattr(node, "body", []) if getattr(child, "name", None) == part]
+        if not within:
+            raise ValueError(f"code:{path}: no {name}")
+        node = within[0]
+    body = node.body[1:] if ast.get_docstring(node) else node.body
+    lines = source.splitlines()[body[0].lineno - 1 : node.end_lineno]
+    first = next((i for i, line in enumerate(lines) if start in line), None)
+    if first is None:
+        raise ValueError(f"code:{path}: no line of {name} contains {start!r}")
+    shown = textwrap.dedent("\n".join(line for line in lines[first:] if line.strip() not in FORMATTING))
+    return f"`{path}`, `{name}`:\n\n```python\n{shown}\n```\n"
+
+
+class _Page:
+    """One page's markers. plots: the files that it shows, with the rows that they are drawn from."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.plots: dict[Path, list[report.Row]] = {}
+
+    def fresh(self, match: re.Match[str]) -> str:
+        begin, what, name, words, end = match.groups()
+        if what == "claims":
+            made = [table.markdown() for table in claims.recorded_tables()]
+        elif what == "code":
+            made = [quoted(name, *words.split(maxsplit=1))]
+        else:
+            files = report.recorded(name)
+            if not files:
+                raise ValueError(f"{what}:{name}: no device has {name}.jsonl under bench/results")
+            made = [getattr(self, f"_{what}")(rows, words.split(), file) for file, rows in files.items()]
+        return begin + "\n".join(made) + end
+
+    def _results(self, rows: list[report.Row], words: list[str], file: Path) -> str:
+        return report.readme_table(rows, words or report.README_CONTENDERS)
+
+    def _matrix(self, rows: list[report.Row], words: list[str], file: Path) -> str:
+        return "\n".join(table.markdown() for table in matrix.page_tables(rows))
+
+    def _plots(self, rows: list[report.Row], words: list[str], file: Path) -> str:
+        if unknown := set(words) - plots.PLOTS.keys() or not words:
+            told = ", ".join(sorted(unknown)) if words else "none"
+            raise ValueError(f"plots:{file.stem}: {told} asked for; there are {', '.join(plots.PLOTS)}")
+        kinds, lines = plots.kinds(rows), []
+        for kind, of_kind in kinds.items():
+            for word in words:
+                name = f"{file.stem if len(kinds) == 1 else kind}-{word}"
+                drawn = report.ROOT / "notes" / "plots" / file.parent.name / f"{name}.svg"
+                self.plots[drawn] = of_kind
+                lines.append(f"![{name}]({Path(os.path.relpath(drawn, self.path.parent)).as_posix()})\n")
+        return "\n".join(lines)

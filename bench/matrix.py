@@ -1,0 +1,293 @@
+"""Language x protocol, from rows alone: what the language changes at one protocol, and the protocol in one language.
+
+A cell holds all contenders of one language and one protocol; on each problem its fastest counts, so that a cell is not
+punished for a variant that it has beside a better one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import geometric_mean
+from typing import Any
+
+from bench.journal import PASSED, Row
+from bench.ops import BASELINES
+from bench.report import Table, baseline_name, by_problem, leading_timing, naming, ranked, source_of, speedup_text
+from common.kernel import Language
+from common.protocol import Protocol
+
+PAIR = (Language.TRITON.value, Language.TILUS.value)
+LEAST = 3  # problems that a spread is told of
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One language and one protocol. bests: by problem, its fastest contender that passed; rows: all."""
+
+    language: str
+    protocol: str
+    rows: Sequence[Row]
+    bests: Mapping[str, Row]
+
+    @property
+    def name(self) -> str:
+        return f"{self.language} {self.protocol}"
+
+
+def cells(rows: Iterable[Row], timing: str | None) -> list[Cell]:
+    """By protocol, in the order of common.protocol, then by language; the baseline, being 1, is in none."""
+    problems = by_problem(row for row in rows if row.contender not in BASELINES)
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in (row for of_problem in problems.values() for row in of_problem):
+        groups.setdefault((row.language, row.protocol), []).append(row)
+    made = []
+    for (language, protocol), group in groups.items():
+        bests: dict[str, Row] = {}
+        for row in ranked(group, timing):
+            if row.timing[timing]["speedup"]:
+                bests.setdefault(row.problem["name"], row)
+        made.append(Cell(language, protocol, group, bests))
+    languages = [language.value for language in Language]
+    return sorted(made, key=lambda cell: (place_of_protocol(cell.protocol), _place(cell.language, languages)))
+
+
+def place_of_protocol(name: str) -> int:
+    """Where it stands among those of common.protocol; after them, where it is none."""
+    return _place(name, [protocol.value for protocol in Protocol])
+
+
+def _place(name: str, order: Sequence[str]) -> int:
+    return order.index(name) if name in order else len(order)
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    """What pages show, then a line for every problem and cell. Raises ValueError where nothing was timed."""
+    return [*page_tables(rows), lines_table(rows)]
+
+
+def page_tables(rows: Sequence[Row]) -> list[Table]:
+    """Language against protocol, the cells in full, and every problem's speed-ups. Raises ValueError where nothing
+    was timed."""
+    if leading_timing(rows) is None:
+        raise ValueError("the matrix needs rows that were timed; there are none")
+    return [effect_table(rows), cells_table(rows), problems_table(rows)]
+
+
+def effect_table(rows: Sequence[Row]) -> Table:
+    """A line a protocol, a column a language; and what one language takes of the other's time, on the problems that
+    both have at that protocol."""
+    timing = leading_timing(rows)
+    problems = by_problem(rows)
+    made = {(cell.language, cell.protocol): cell for cell in cells(rows, timing)}
+    languages = list(dict.fromkeys(cell.language for cell in sorted(made.values(), key=_by_language)))
+    lines = []
+    for protocol in dict.fromkeys(protocol for _, protocol in made):
+        line = [_mean_text(made.get((language, protocol)), timing, len(problems)) for language in languages]
+        pair = [made.get((language, protocol)) for language in PAIR]
+        lines.append([protocol, *line, _spread_text(_ratios(*pair, timing)) if all(pair) else ""])
+    header = ["protocol", *languages, f"{PAIR[1]} over\n{PAIR[0]}"]
+    foot = f"Times {baseline_name(rows)} ({timing}), the geometric mean over problems of a cell's fastest contender; "
+    foot += f"{PAIR[1]} over {PAIR[0]}: the one's speed over the other's, its mean and its extremes over problems. "
+    foot += f"{_effects(made.values(), timing, len(problems))}{source_of(rows)}."
+    title = " ".join(filter(None, ["language x protocol", naming(rows)[0]]))
+    return Table(title.replace("protocol [", "protocol: ["), header, lines, foot=foot)
+
+
+def _by_language(cell: Cell) -> int:
+    return _place(cell.language, [language.value for language in Language])
+
+
+def _mean(cell: Cell, timing: str) -> float:
+    return geometric_mean(row.timing[timing]["speedup"] for row in cell.bests.values())
+
+
+def _mean_text(cell: Cell | None, timing: str, count: int) -> str:
+    if cell is None:
+        return ""
+    if not cell.bests:
+        return _outcome(cell)
+    return f"{_mean(cell, timing):.3f}" + (f" ({len(cell.bests)} of {count})" if len(cell.bests) < count else "")
+
+
+def _outcome(cell: Cell) -> str:
+    """Of a cell without figures: how its contenders ended."""
+    return ", ".join(dict.fromkeys(row.status if row.status != PASSED else "not timed" for row in cell.rows))
+
+
+def _ratios(first: Cell, second: Cell, timing: str) -> list[float]:
+    """The second's speed over the first's on the problems that both have, by speed-ups, each of its own run."""
+    both = [name for name in first.bests if name in second.bests]
+    return [second.bests[name].timing[timing]["speedup"] / first.bests[name].timing[timing]["speedup"] for name in both]
+
+
+def _spread_text(ratios: Sequence[float]) -> str:
+    if not ratios:
+        return ""
+    text = f"{geometric_mean(ratios):.3f}"
+    return f"{text} ({min(ratios):.2f}-{max(ratios):.2f})" if len(ratios) >= LEAST else text
+
+
+def _effects(made: Iterable[Cell], timing: str, count: int) -> str:
+    """How far apart the languages are at one protocol, and the protocols in one language, of cells that have all
+    problems."""
+    means = {(cell.language, cell.protocol): _mean(cell, timing) for cell in made if len(cell.bests) == count}
+    told = []
+    apart = [
+        max(pair) / min(pair)
+        for protocol in dict.fromkeys(protocol for _, protocol in means)
+        if len(pair := [means[language, protocol] for language in PAIR if (language, protocol) in means]) == 2
+    ]
+    if apart:
+        told.append(f"at the same protocol the languages are up to {max(apart):.2f}x apart")
+    for language in PAIR:
+        of = [mean for (speaks, _), mean in means.items() if speaks == language]
+        if len(of) > 1:
+            told.append(f"in {language} the protocols are up to {max(of) / min(of):.2f}x apart")
+    text = "; ".join(told)
+    return f"{text[0].upper()}{text[1:]}. " if text else ""
+
+
+def cells_table(rows: Sequence[Row]) -> Table:
+    """A line a cell."""
+    timing = leading_timing(rows)
+    problems = by_problem(rows)
+    fastest = {name: _fastest(of_problem, timing) for name, of_problem in problems.items()}
+    lines, details = [], []
+    for cell in cells(rows, timing):
+        bests = list(cell.bests.values())
+        if not bests:
+            lines.append([cell.protocol, cell.language, "", "", "", "", "", *_properties(cell.rows), _outcome(cell)])
+            told = dict.fromkeys(row.message for row in cell.rows if row.message)
+            details += [f"{cell.name}: {message}" for message in told]
+            continue
+        verdicts = [row.timing[timing]["verdict"] for row in bests]
+        lines.append(
+            [
+                cell.protocol,
+                cell.language,
+                f"{_mean(cell, timing):.3f}",
+                _share_text([row.timing[timing]["times_floor"] for row in bests]),
+                f"{verdicts.count('faster')} / {verdicts.count('tie')} / {verdicts.count('slower')}",
+                str(sum(row.contender == fastest[row.problem["name"]] for row in bests)),
+                _error_text(bests),
+                *_properties(bests),
+                f"{len(bests)} of {len(problems)}",
+            ]
+        )
+    header = [
+        "protocol",
+        "language",
+        f"times {baseline_name(rows)}\n(geometric mean)",
+        "share of\nfloor",
+        "faster / tie / slower",
+    ]
+    header += ["fastest\nof all", "error /\ntorch's", "deterministic", "launches", "workspace", "problems"]
+    foot = f"{timing}. Share of floor: the time that reading the least bytes takes, over the contender's (geometric "
+    foot += f"mean). Error: the largest over problems, as a multiple of {baseline_name(rows)}'s own. Workspace: from "
+    foot += "the least to the most over problems."
+    return Table("the cells", header, lines, details=details, foot=foot)
+
+
+def _fastest(rows: Iterable[Row], timing: str) -> str | None:
+    return next((row.contender for row in ranked(rows, timing)), None)
+
+
+def _share_text(times_floor: Iterable[float | None]) -> str:
+    known = [times for times in times_floor if times]
+    return f"{1 / geometric_mean(known):.0%}" if known else ""
+
+
+def _error_text(rows: Iterable[Row]) -> str:
+    errors = [row.accuracy["times_torch"] for row in rows if row.accuracy.get("times_torch") is not None]
+    return f"{max(errors):.2f}" if errors else ""
+
+
+def _properties(rows: Iterable[Row]) -> list[str]:
+    """Deterministic, launches, workspace."""
+    rows = list(rows)
+    return [
+        _one_of({"yes" if row.deterministic else "no" for row in rows}, "some"),
+        "-".join(str(count) for count in sorted({row.launches for row in rows if row.launches is not None})),
+        _bytes_text([row.workspace_bytes for row in rows if row.workspace_bytes is not None]),
+    ]
+
+
+def _one_of(found: set[str], mixed: str) -> str:
+    return found.pop() if len(found) == 1 else mixed
+
+
+def _bytes_text(sizes: Sequence[int]) -> str:
+    if not sizes:
+        return ""
+    return " to ".join(dict.fromkeys([_size(min(sizes)), _size(max(sizes))]))
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} MiB"
+
+
+def problems_table(rows: Sequence[Row]) -> Table:
+    """A line a problem, a column a cell that was timed at all: times torch.mm of its fastest contender."""
+    timing = leading_timing(rows)
+    made = [cell for cell in cells(rows, timing) if cell.bests]
+    _, what, labels = naming(rows)
+    lines = []
+    for name, of_problem in by_problem(rows).items():
+        best = _fastest(of_problem, timing)
+        lines.append([labels[name], *(_problem_cell(cell.bests.get(name), timing, best) for cell in made)])
+    baseline = baseline_name(rows)
+    header = [what, *(f"{cell.language}\n{cell.protocol}" for cell in made)]
+    foot = f"Times {baseline} ({timing}) of the cell's fastest contender; = a tie with {baseline}; * fastest of all; "
+    foot += "° config of the nearest shape searched."
+    return Table(f"the cells by {what}", header, lines, foot=foot)
+
+
+def _problem_cell(row: Row | None, timing: str, fastest: str | None) -> str:
+    if row is None:
+        return ""
+    figures: Mapping[str, Any] = row.timing[timing]
+    text = f"{figures['speedup']:.2f}{'°' * (row.config_source == 'nearest')}"
+    return text + " =" * (figures["verdict"] == "tie") + " *" * (row.contender == fastest)
+
+
+def lines_table(rows: Sequence[Row]) -> Table:
+    """A line for every problem and cell: its fastest contender, in full."""
+    timing = leading_timing(rows)
+    made = cells(rows, timing)
+    _, what, labels = naming(rows)
+    lines, best = [], set()
+    for name, of_problem in by_problem(rows).items():
+        fastest = _fastest(of_problem, timing)
+        for cell in made:
+            if (row := cell.bests.get(name)) is None:
+                continue
+            if row.contender == fastest:
+                best.add(len(lines))
+            figures = row.timing[timing]
+            lines.append(
+                [
+                    labels[name],
+                    cell.protocol,
+                    cell.language,
+                    row.contender.partition("/")[2],
+                    f"{figures['median_us']:.2f}",
+                    speedup_text(figures),
+                    _share_text([figures["times_floor"]]),
+                    _error_text([row]),
+                    *_properties([row]),
+                ]
+            )
+    header = [
+        what,
+        "protocol",
+        "language",
+        "fastest contender",
+        f"{timing} us",
+        f"times\n{baseline_name(rows)}",
+        "share of\nfloor",
+    ]
+    header += ["error /\ntorch's", "deterministic", "launches", "workspace"]
+    return Table(f"the cells by {what}, in full", header, lines, best=frozenset(best))

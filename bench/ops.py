@@ -1,0 +1,32 @@
+"""The operations that are compared, and what each is compared with: torch's own answer."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from common.or_reduce import OrReduce
+from common.problem import Matmul, Problem
+from common.w4a16 import W4A16Matmul
+
+
+@dataclass(frozen=True)
+class Op:
+    """baseline: the contender that the others are held against."""
+
+    problem: type[Problem]
+    baseline: str
+
+
+OPS = {
+    op.problem.op: op
+    for op in (
+        Op(Matmul, "torch/mm"),
+        Op(OrReduce, "torch/bitwise_or"),
+        Op(W4A16Matmul, "torch/dequantized_mm"),
+    )
+}
+BASELINES = frozenset(op.baseline for op in OPS.values())
+
+
+def op_of(problem: dict[str, Any]) -> Op:
+    """The operation of a row's problem."""
+    return OPS[problem["op"]]

@@ -1,0 +1,93 @@
+"""How torch.compile's references are compiled: for one problem at a time, by a Dynamo that knows of no other.
+
+Dynamo keeps `torch._dynamo.config.recompile_limit` (8) graphs of a function. From the next shape on it runs the
+function as it stands, and a benchmark over many shapes then times eager torch under the name of a compiled one. So
+Dynamo is reset before every problem; and functions are compiled with fullgraph=True, which makes that step back an
+error. Compiling is left to the first call, which nobody times.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common.problem import Matmul
+
+# The calls of a generated program: of a library, of a generated kernel (on a CPU: C++), of an operator left as it is.
+_CALLS = re.compile(
+    r"extern_kernels\.(\w+)\(|(triton_\w+)\.run\(|^ +(cpp_\w+)\(|torch\.ops\.(\w+\.\w+)\.\w+\(", re.MULTILINE
+)
+_DECOMPOSED = re.compile(r"def decompose_k_mm_(\d+)_split")
+
+
+@lru_cache(maxsize=1)
+def _compiled_for(problem: Matmul) -> dict[tuple[Any, ...], Callable[..., Tensor]]:
+    """What is compiled for this problem. The next one begins with nothing, here and in Dynamo."""
+    torch._dynamo.reset()
+    return {}
+
+
+class Compiled:
+    """function(*tensors, **constants), compiled for each problem that it is called for.
+
+    mode     of torch.compile
+    options  of Inductor, over those of the mode
+    around   what holds while it is compiled
+    dynamic  None where it is compiled with `first`'s sizes marked, for all of theirs; False for this problem's alone
+    first    makes of the first call's tensors those that it is compiled with
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Tensor],
+        mode: str,
+        options: dict[str, Any] | None = None,
+        around: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        dynamic: bool | None = False,
+        first: Callable[..., tuple[Tensor | None, ...]] = lambda *tensors: tensors,
+    ):
+        self.function, self.mode, self.options = function, mode, options or {}
+        self.around, self.dynamic, self.first = around, dynamic, first
+        self.program = ""  # what was generated last, in words
+
+    def __call__(self, problem: Matmul, *tensors: Tensor | None, **constants: Any) -> Tensor:
+        """Raises what torch.compile raises, in the first call for a problem and these constants; RuntimeError where
+        Dynamo takes what it has compiled for another of them."""
+        compiled_for, key = _compiled_for(problem), (self, *constants.values())
+        if key in compiled_for:
+            return compiled_for[key](*tensors, **constants)
+        options = {**torch._inductor.list_mode_options(self.mode), **self.options}
+        compiled = torch.compile(self.function, fullgraph=True, dynamic=self.dynamic, options=options)
+        with self.around(), _generated() as code:
+            result = compiled(*self.first(*tensors), **constants)
+        if not code:
+            raise RuntimeError(f"nothing was compiled for {problem.name}")
+        self.program = in_words(code[-1])
+        compiled_for[key] = compiled
+        return result
+
+
+@contextmanager
+def _generated() -> Iterator[list[str]]:
+    """Collects the programs that Inductor generates, or takes from its cache: those of choices that it times, then
+    the one that is run."""
+    from torch._inductor.graph import GraphLowering
+
+    code: list[str] = []
+    before, GraphLowering.save_output_code = GraphLowering.save_output_code, code.append
+    try:
+        yield code
+    finally:
+        GraphLowering.save_output_code = before
+
+
+def in_words(program: str) -> str:
+    """The calls of a generated program in the order of its text, and the split where Inductor chose decompose-K:
+    'decompose-K, split 64: bmm_dtype, triton_per_fused_mm_0, triton_poi_fused_relu_1'."""
+    calls = [next(filter(None, groups)) for groups in _CALLS.findall(program)]
+    splits = [f"decompose-K, split {split}: " for split in dict.fromkeys(_DECOMPOSED.findall(program))]
+    return "".join(splits) + ", ".join(calls)

@@ -1,0 +1,212 @@
+"""Custom-op autotuning: Inductor times decompositions of an operator while it compiles, and inlines the best.
+
+    aten.mm is intercepted        every torch.mm of the graph; the epilogue stays outside, for Inductor to fuse
+    fused, an operator of ours    the product and its epilogue; every decomposition ends with the epilogue
+
+    candidates: the plain product, and decompose-K (bench.references.decompose_k) at each of its splits
+
+mm, fused                     for this problem's shape alone
+mm_dynamic, fused_dynamic     for every M: timed at the end of each of the ranges [1, 1], [2, 8], [9, 32], [33, 128],
+                              [129, 512], [513, ...]; one graph, which goes by M when called
+
+A row names the winner, by range where there are several. C comes back in memory of its own, as in torch_compile.
+Compiled in mode max-autotune-no-cudagraphs, for every problem anew, past Inductor's cache of graphs, which does not
+tell a graph with an intercepted operator from one without. Of `register_custom_op_autotuning` what the installed torch
+has is used: from 2.12 on it takes an operator that is not ours, and times candidates in CUDA graphs. Source: the
+decompose-K study of shreyansh26 (github.com/shreyansh26/MLSys-Experiments,
+decompose-k/custom_op_autotune_relu_dispatch.py).
+"""
+
+import inspect
+import typing
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.references import decompose_k
+from bench.references.compiling import Compiled
+from bench.references.torch_compile import NO_CUDAGRAPHS
+from common.checks import matmul_problem
+from common.epilogue import Epilogue
+from common.kernel import Kernel, Language, MatmulConfig
+from common.problem import Matmul
+from common.protocol import Protocol
+
+SPLIT_POINTS = [1, 8, 32, 128, 512]  # of M: the study's
+LARGEST = 1024  # the M at which the last, open range is timed
+
+
+def _accepts_aten() -> bool:
+    """Whether the installed torch lets an operator of its own be autotuned."""
+    from torch._inductor.kernel.custom_op import register_custom_op_autotuning
+
+    annotation = inspect.signature(register_custom_op_autotuning).parameters["custom_op"].annotation
+    return torch._ops.OpOverload in typing.get_args(annotation)
+
+
+@lru_cache(maxsize=len(Epilogue))
+def _fused_operator(epilogue: Epilogue) -> Any:
+    """The operator (a [M, K], b [K, N]) -> C [M, N] in a's dtype."""
+
+    @torch.library.custom_op(f"triton_vs_tilus::mm_{epilogue.value}", mutates_args=())
+    def operator(a: Tensor, b: Tensor) -> Tensor:
+        return epilogue.apply(torch.mm(a, b))
+
+    @operator.register_fake
+    def _(a: Tensor, b: Tensor) -> Tensor:
+        return a.new_empty(a.shape[0], b.shape[1])
+
+    return operator
+
+
+class Autotuned:
+    """One contender: an operator, with or without ranges, and what won."""
+
+    def __init__(self, fused: bool, dynamic: bool):
+        self.fused, self.dynamic = fused, dynamic
+        self.winners: dict[str, str] = {}  # by range; '' for the one shape
+        self._compiled: dict[tuple[Epilogue, bool], Compiled] = {}
+
+    def matmul(
+        self,
+        a: Tensor,
+        b: Tensor,
+        *,
+        epilogue: Epilogue = Epilogue.NONE,
+        bias: None = None,
+        out: Tensor | None = None,
+        out_dtype: torch.dtype | None = None,
+        config: None = None,
+    ) -> Tensor:
+        """C [M, N] = epilogue(a [M, K] @ b [K, N]), in memory of its own; see common.checks.matmul_problem for what is
+        accepted and raised."""
+        problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
+        key = epilogue, a.is_cuda
+        if key not in self._compiled:
+            self._compiled[key] = self._made(*key)
+        return self._compiled[key](problem, a, b)
+
+    def _made(self, epilogue: Epilogue, on_gpu: bool) -> Compiled:
+        operator = _fused_operator(epilogue)
+
+        def fused(a: Tensor, b: Tensor) -> Tensor:
+            return operator(a, b)
+
+        def intercepted(a: Tensor, b: Tensor) -> Tensor:
+            return epilogue.apply(torch.mm(a, b))
+
+        return Compiled(
+            fused if self.fused else intercepted,
+            NO_CUDAGRAPHS,
+            {"fx_graph_cache": False},
+            partial(self._registered, epilogue, on_gpu),
+            **({"dynamic": None, "first": _with_any_m} if self.dynamic else {}),
+        )
+
+    @contextmanager
+    def _registered(self, epilogue: Epilogue, on_gpu: bool) -> Iterator[None]:
+        """Inductor times the candidates, and their winners are noted, only while this holds."""
+        from torch._inductor import lowering, select_algorithm
+        from torch._inductor.kernel.custom_op import register_custom_op_autotuning
+
+        operator = _fused_operator(epilogue) if self.fused else torch.ops.aten.mm.default
+        tensor = "a" if self.fused else "self"
+        offered: dict[str, Any] = {"benchmark_with_cudagraphs": on_gpu}
+        if self.dynamic:
+            offered["dispatch_on"] = {"tensor_name": tensor, "dim": 0, "range_upper_bound": LARGEST}
+            offered["split_points"] = SPLIT_POINTS
+        taken = inspect.signature(register_custom_op_autotuning).parameters
+        register_custom_op_autotuning(
+            operator,
+            config_generator=partial(_candidates, epilogue, self.fused),
+            name=f"mm_{epilogue.value}",
+            **{name: value for name, value in offered.items() if name in taken},
+        )
+        self.winners = {}
+        select_algorithm.add_feedback_saver(self._saw)
+        try:
+            yield
+        finally:
+            select_algorithm.clear_feedback_savers()
+            if not self.fused:
+                lowering.user_lowerings.pop(operator)
+
+    def _saw(self, times: dict[Any, float], name: str, *_: Any) -> None:
+        """Inductor timed the candidates of one range; theirs are the names with the operator's."""
+        _, found, ends = name.partition("_range_")
+        best = min(times, key=times.get)
+        decomposition = getattr(best, "decomposition", None)
+        split = getattr(best, "decomposition_kwargs", {}).get("split_k")
+        won = f"split {split}" if split else "no split" if decomposition else "no split, not inlined"
+        self.winners[f"M {ends.replace('_', '-')}: " if found else ""] = won
+
+    def note(self) -> str:
+        return "won by " + "; ".join(f"{of}{winner}" for of, winner in self.winners.items())
+
+    def supports(self, problem: Matmul, config: None = None) -> str | None:
+        if problem.epilogue.has_bias:
+            return f"its operator has no vector for the epilogue {problem.epilogue.value}"
+        if problem.out_dtype is not problem.dtype:
+            return "its operator's output has the dtype of the inputs"
+        if not self.fused and not _accepts_aten():
+            return f"register_custom_op_autotuning of torch {torch.__version__} takes no operator of torch itself"
+        if self.dynamic and problem.m == 1:
+            return "torch takes a size of 1 for a constant: no one graph serves M = 1 and others"
+        return decompose_k.supports(problem)
+
+
+def _with_any_m(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Marks M. Of an alias, as the mark stays on a tensor, and others are given this one too."""
+    alias = a.detach()
+    torch._dynamo.maybe_mark_dynamic(alias, 0)
+    return alias, b
+
+
+def _candidates(epilogue: Epilogue, fused: bool, operands: dict[str, Tensor]) -> list[Any]:
+    """What Inductor times for operands of these shapes; the epilogue is a part of it where the operator has it."""
+    from torch._inductor.kernel.custom_op import CustomOpConfig
+
+    own = epilogue if fused else Epilogue.NONE
+
+    def plain(a: Tensor, b: Tensor) -> Tensor:
+        return own.apply(torch.mm(a, b))
+
+    def split(a: Tensor, b: Tensor, split_k: int) -> Tensor:
+        return decompose_k.product(a, b, epilogue=own, out_dtype=a.dtype, split_k=split_k)
+
+    k = next(iter(operands.values())).shape[1]
+    return [CustomOpConfig(plain), *(CustomOpConfig(split, split_k=s) for s in decompose_k.splits_of(k))]
+
+
+def _kernel(variant: str, fused: bool, dynamic: bool) -> Kernel:
+    autotuned = Autotuned(fused, dynamic)
+    return Kernel(
+        name="custom_op",
+        variant=variant,
+        language=Language.TORCH,
+        protocol=Protocol.LIBRARY,
+        launch=autotuned.matmul,
+        config_type=MatmulConfig,
+        configs=lambda problem: [],
+        default_config=lambda problem: None,
+        build=None,
+        supports=autotuned.supports,
+        deterministic=False,  # not claimed
+        roundings=lambda config: 1,
+        workspace_bytes=lambda problem, config: None,
+        launches=None,
+        note=autotuned.note,
+        on_request=True,
+    )
+
+
+KERNELS = (
+    _kernel("mm", fused=False, dynamic=False),
+    _kernel("fused", fused=True, dynamic=False),
+    _kernel("mm_dynamic", fused=False, dynamic=True),
+    _kernel("fused_dynamic", fused=True, dynamic=True),
+)

@@ -1,0 +1,125 @@
+"""torch.compile of the product and its epilogue, for every problem anew.
+
+    C = epilogue(torch.mm(A, B), bias)
+
+default                      Inductor's choice without a search: a library's product, a generated epilogue
+max_autotune                 Inductor's search over library, Triton templates and decompose-K; replayed as a CUDA graph
+max_autotune_no_cudagraphs   the same search, launched call by call
+decompose_k                  as the last, with decompose-K among the choices at every K: Inductor offers it only where
+                             K >= 32 M and K >= 32 N, so never for a router of 256 experts and K = 7168
+
+A row says what was generated: the calls in their order, and decompose-K's split where it was chosen.
+
+C comes back in memory of the compiler's own, as a user of torch.compile gets it: copying it into a given output would
+charge the compiler with a launch that nobody asked for. A CUDA graph of its own reads its operands from the graph's
+memory: each call of max_autotune copies A and B there, which is timed, being what such a call costs; and it cannot be
+captured in another graph, so that it has no warm time.
+
+The ratio of 32 is Inductor's `triton.decompose_k_threshold`, which TORCHINDUCTOR_DECOMPOSE_K_THRESHOLD sets for all
+that a process compiles. Here it has to hold for one contender of a process only, so it is an option of that one
+compilation. Inductor also remembers by (M, N, K) whether it offered decompose-K: these memories are dropped before and
+after.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.references.compiling import Compiled
+from common.checks import matmul_problem
+from common.epilogue import Epilogue
+from common.kernel import Kernel, Language, MatmulConfig
+from common.problem import Matmul
+from common.protocol import Protocol
+
+NO_CUDAGRAPHS = "max-autotune-no-cudagraphs"
+
+
+def product(a: Tensor, b: Tensor, bias: Tensor | None, *, epilogue: Epilogue, out_dtype: torch.dtype) -> Tensor:
+    wider = {} if out_dtype is a.dtype else {"out_dtype": out_dtype}
+    return epilogue.apply(torch.mm(a, b, **wider), bias)
+
+
+@contextmanager
+def _offers_forgotten() -> Iterator[None]:
+    from torch._inductor.utils import get_k_splits, use_decompose_k_choice
+
+    def forget() -> None:
+        use_decompose_k_choice.cache_clear()
+        get_k_splits.cache_clear()
+
+    forget()
+    try:
+        yield
+    finally:
+        forget()
+
+
+def matmul(
+    compiled: Compiled,
+    a: Tensor,
+    b: Tensor,
+    *,
+    epilogue: Epilogue = Epilogue.NONE,
+    bias: Tensor | None = None,
+    out: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    config: None = None,
+) -> Tensor:
+    """C [M, N] = epilogue(a [M, K] @ b [K, N]), in memory of its own; see common.checks.matmul_problem for what is
+    accepted and raised. Raises RuntimeError where a CUDA graph would have to capture one."""
+    problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
+    if compiled.mode == "max-autotune" and a.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("it replays a CUDA graph of its own")
+    return compiled(problem, a, b, bias, epilogue=epilogue, out_dtype=problem.out_dtype)
+
+
+def _kernel(
+    variant: str,
+    mode: str,
+    options: dict[str, Any] | None = None,
+    around: type[AbstractContextManager[None]] = nullcontext,
+) -> Kernel:
+    compiled = Compiled(product, mode, options, around)
+
+    def note() -> str:
+        as_graph = mode == "max-autotune" and torch.cuda.is_available()
+        copies = "; each call copies A and B into its CUDA graph's memory" if as_graph else ""
+        return f"compiled to {compiled.program}{copies}"
+
+    return Kernel(
+        name="compile",
+        variant=variant,
+        language=Language.TORCH,
+        protocol=Protocol.LIBRARY,
+        launch=partial(matmul, compiled),
+        config_type=MatmulConfig,
+        configs=lambda problem: [],
+        default_config=lambda problem: None,
+        build=None,
+        supports=_offered if options else lambda problem, config=None: None,
+        deterministic=False,  # not claimed
+        roundings=lambda config: 1,
+        workspace_bytes=lambda problem, config: None,
+        launches=None,
+        note=note,
+        on_request=True,
+    )
+
+
+def _offered(problem: Matmul, config: None = None) -> str | None:
+    if problem.out_dtype is not problem.dtype:
+        return "Inductor has no decompose-K for an output wider than the inputs"
+    return None
+
+
+KERNELS = (
+    _kernel("default", "default"),
+    _kernel("max_autotune", "max-autotune"),
+    _kernel("max_autotune_no_cudagraphs", NO_CUDAGRAPHS),
+    _kernel("decompose_k", NO_CUDAGRAPHS, {"triton.decompose_k_threshold": 0}, _offers_forgotten),
+)

@@ -1,0 +1,133 @@
+"""Weights of four bits: round-to-nearest quantization by groups of K, and GPTQ's packing of what comes of it.
+
+    weight[k, n] = scales[k // g, n] * (q[k, n] - zeros[k // g, n])          q 0 to 15, zeros 1 to 16
+
+GPTQ packs eight consecutive q of a column into an int32, q[8 r + i, n] in bits 4 i of qweight[r, n]; and the zero
+points, one less, of eight neighbouring columns, zeros[g, 8 c + j] - 1 in bits 4 j of qzeros[g, c].
+
+Source: GPTQ (arXiv 2210.17323) and the format of its implementations (AutoGPTQ, vLLM, the kernels of arXiv 2402.00025).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+PACKED = 8  # values in an int32
+SYMMETRIC_ZERO = 8
+
+
+@dataclass(frozen=True, eq=False)
+class GPTQWeight:
+    """A [K, N] weight as GPTQ stores it.
+
+    qweight  int32 [K / 8, N], contiguous
+    scales   fp16 or bf16 [K / g, N], contiguous; g is the group size
+    qzeros   int32 [K / g, N / 8], contiguous; None for symmetric quantization, whose zero points are all 8
+    """
+
+    qweight: Tensor
+    scales: Tensor
+    qzeros: Tensor | None
+
+    @property
+    def k(self) -> int:
+        return self.qweight.shape[0] * PACKED
+
+    @property
+    def n(self) -> int:
+        return self.qweight.shape[1]
+
+    @property
+    def group_size(self) -> int:
+        return self.k // self.scales.shape[0]
+
+    @property
+    def symmetric(self) -> bool:
+        return self.qzeros is None
+
+    def zeros(self) -> Tensor:
+        """The zero points, int32 [K / g, N]."""
+        if self.qzeros is None:
+            return torch.full(self.scales.shape, SYMMETRIC_ZERO, dtype=torch.int32, device=self.scales.device)
+        return unpack_zeros(self.qzeros)
+
+    def dequantized(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        """[K, N]; exact in float64 and float32, one rounding in a shorter dtype."""
+        wide = torch.float64 if dtype is torch.float64 else torch.float32  # 11 bits of scale times 5
+        g = self.group_size
+        offset = unpack_rows(self.qweight).view(-1, g, self.n) - self.zeros()[:, None, :]
+        return (offset.to(wide) * self.scales.to(wide)[:, None, :]).to(dtype).view(self.k, self.n)
+
+
+def quantize(
+    weight: Tensor, group_size: int, *, symmetric: bool = False, dtype: torch.dtype = torch.float16
+) -> GPTQWeight:
+    """Rounds a floating-point weight [K, N] to the nearest of 16 values per group of `group_size` rows and column.
+
+    Asymmetric: the values reach from the least to the greatest weight of the group, zero always one of them.
+    Symmetric: from -8 to 7 scales, a scale being the largest magnitude by 7.5. Either way no element moves by more than
+    half a scale, but for the rounding of the scale itself to `dtype`.
+
+    Raises ValueError for a weight that is not [K, N] with N a multiple of 8, or with K not one of the group size, and
+    for a group size that is not a multiple of 8; TypeError for one that is not floating-point.
+    """
+    if not weight.is_floating_point():
+        raise TypeError(f"weight has dtype {weight.dtype}; accepted: a floating-point dtype")
+    if group_size < 1 or group_size % PACKED:
+        raise ValueError(f"group_size is {group_size}; accepted: multiples of {PACKED}")
+    if weight.dim() != 2 or weight.shape[0] % group_size or weight.shape[1] % PACKED or 0 in weight.shape:
+        raise ValueError(
+            f"weight has shape {tuple(weight.shape)}; accepted: (K, N), K a multiple of group_size, {group_size}, "
+            f"N of {PACKED}"
+        )
+    k, n = weight.shape
+    groups = weight.float().view(k // group_size, group_size, n)
+    if symmetric:
+        scales = groups.abs().amax(dim=1) / 7.5
+    else:
+        low, high = groups.amin(dim=1).clamp(max=0.0), groups.amax(dim=1).clamp(min=0.0)
+        # The format has no zero point 0: without any negative weight 1 takes its place, and 14 steps are left.
+        scales = torch.maximum((high - low) / 15, high / 14)
+    scales = torch.where(scales > 0, scales, 1.0).to(dtype)
+    steps = scales.float()
+    zeros = torch.full_like(steps, SYMMETRIC_ZERO) if symmetric else (-low / steps).round().clamp(1, 16)
+    q = ((groups / steps[:, None, :]).round() + zeros[:, None, :]).clamp(0, 15).view(k, n)
+    return GPTQWeight(pack_rows(q), scales, None if symmetric else pack_zeros(zeros))
+
+
+def pack_rows(q: Tensor) -> Tensor:
+    """[K, N], values 0 to 15, to GPTQ's qweight, int32 [K / 8, N]."""
+    k, n = q.shape
+    return _pack(q.view(k // PACKED, PACKED, n).transpose(1, 2))
+
+
+def unpack_rows(qweight: Tensor) -> Tensor:
+    """GPTQ's qweight, int32 [K / 8, N], to the q that it holds, int32 [K, N]."""
+    return _unpack(qweight).transpose(1, 2).reshape(-1, qweight.shape[1])
+
+
+def pack_zeros(zeros: Tensor) -> Tensor:
+    """[groups, N], values 1 to 16, to GPTQ's qzeros, int32 [groups, N / 8]."""
+    groups, n = zeros.shape
+    return _pack(zeros.view(groups, n // PACKED, PACKED) - 1)
+
+
+def unpack_zeros(qzeros: Tensor) -> Tensor:
+    """GPTQ's qzeros, int32 [groups, N / 8], to the zero points, int32 [groups, N]."""
+    return _unpack(qzeros).reshape(qzeros.shape[0], -1) + 1
+
+
+def _pack(nibbles: Tensor) -> Tensor:
+    """[..., 8], values 0 to 15, to int32 [...], the first in the lowest bits."""
+    shifted = nibbles.to(torch.int32) << _shifts(nibbles)
+    return shifted.sum(dim=-1, dtype=torch.int32).contiguous()
+
+
+def _unpack(words: Tensor) -> Tensor:
+    """int32 [...] to int32 [..., 8]."""
+    return (words[..., None] >> _shifts(words)) & 0xF
+
+
+def _shifts(like: Tensor) -> Tensor:
+    return torch.arange(0, 4 * PACKED, 4, dtype=torch.int32, device=like.device)

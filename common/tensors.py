@@ -1,0 +1,38 @@
+"""The tensors in a problem's inputs or a call's arguments: in named and other tuples, lists, dicts and dataclasses."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+
+def mapped(change: Callable[[Tensor], Tensor], inputs: Any) -> Any:
+    """The same named tuples and dataclasses with every tensor changed; what is none of these stays as it is."""
+    if isinstance(inputs, Tensor):
+        return change(inputs)
+    if isinstance(inputs, tuple):
+        return type(inputs)(*(mapped(change, part) for part in inputs))
+    if is_dataclass(inputs):
+        return replace(inputs, **{name: mapped(change, part) for name, part in _parts(inputs)})
+    return inputs
+
+
+def named_tensors(value: Any) -> Iterator[tuple[str, Tensor]]:
+    """(path, tensor) pairs, always in the same order: 'a', 'weight.scales', ..."""
+    for name, part in _parts(value):
+        if isinstance(part, Tensor):
+            yield name, part
+        else:
+            for path, tensor in named_tensors(part):
+                yield f"{name}.{path}", tensor
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return list(value.items())
+    if isinstance(value, tuple | list):
+        return list(zip(getattr(value, "_fields", map(str, range(len(value)))), value, strict=True))
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name)) for field in fields(value)]
+    return []

@@ -1,0 +1,183 @@
+"""Split-K with atomic adds: every split adds to one fp32 sum; the last of a tile to arrive finishes it.
+
+    split s        sums[m, n] += sum over k in band s of A[m, k] * B[k, n]       atomically, in fp32
+    last arriver   C[m, n] = epilogue(sums[m, n]);  sums[m, n] = 0               one rounding
+
+Grid         (tiles of M, tiles of N, split_k)
+Who sums     a block its band in fp32 registers; the atomic units of L2 the bands
+Deterministic no: the bands are added in the order in which they come
+Workspace    one int32 a tile and 4 bytes an element of C, zero before a launch and after it
+Launches     1
+
+No block waits for another. Nothing is zeroed per call: the last arriver restores the zeros. One split takes neither
+sums nor counter. tilus 0.2.0 has no atomics of tiles; kernels_tilus/atomics.py adds the one that this takes.
+
+Source: the single-launch kernel (TLX) of the decompose-K study, without its descriptors; the split-K kernel of
+"Accelerating a Triton Fused Kernel for W4A16 Quantized Inference with SplitK Work Decomposition" (arXiv 2402.00025),
+which adds in C's dtype and has no epilogue.
+"""
+
+from functools import lru_cache
+
+import torch
+from tilus import float32, int32, void_p
+from tilus.utils import cdiv
+from torch import Tensor
+
+from common import tuned, workspace
+from common.checks import matmul_problem
+from common.epilogue import Epilogue
+from common.kernel import Kernel, Language
+from common.problem import Matmul
+from common.protocol import Protocol
+from kernels_tilus import arrival, band, launching
+from kernels_tilus.arrival import ArrivalScript
+from kernels_tilus.atomics import atomic_add
+from kernels_tilus.band import BandConfig
+
+SPLITS = (1, 2, 4, 8, 14, 16, 28, 32)
+
+
+def configs(problem: Matmul) -> list[BandConfig]:
+    """Every tile with every split that leaves each band two steps of block_k and more."""
+    return band.space(problem, SPLITS)
+
+
+def default_config(problem: Matmul) -> BandConfig:
+    """A block or two on each of Hopper's 132 multiprocessors."""
+    return band.default_config(problem, most_splits=32)
+
+
+supports = arrival.supports
+
+
+class AtomicMatmul(ArrivalScript):
+    """One block: a tile of C over one band of K, added to the sums; if it comes last, the end of the tile."""
+
+    def __init__(self, build, split):
+        super().__init__(build)
+        self.split = split
+
+    def __call__(
+        self,
+        a_ptr: void_p,
+        b_ptr: void_p,
+        bias_ptr: void_p,
+        c_ptr: void_p,
+        m: int32,
+        n_units: int32,
+        k_units: int32,
+        split_k: int32,
+        stride_am_units: int32,
+        stride_b_units: int32,
+        stride_cm_units: int32,
+        stride_cn: int32,
+        sums_ptr: void_p,
+        counters_ptr: void_p,
+        ticket: int32,
+    ):
+        block_m, block_n = self.block_m, self.block_n
+        self.attrs.blocks = [cdiv(m, block_m), cdiv(n_units * self.vector_n, block_n), split_k]
+        self.attrs.warps = self.num_warps
+        n: int32 = n_units * self.vector_n
+        tiles_m: int32 = cdiv(m, block_m)
+        tiles_n: int32 = cdiv(n, block_n)
+        tile: int32 = self.blockIdx.y * tiles_m + self.blockIdx.x
+        offset_m: int32 = self.blockIdx.x * block_m
+        offset_n: int32 = self.blockIdx.y * block_n
+        split: int32 = self.blockIdx.z
+
+        counters = self.global_view(counters_ptr, dtype=int32, shape=[tiles_m * tiles_n])
+        if self.split:
+            self.announce(counters, tile, ticket)
+
+        acc = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
+        # fmt: off
+        self.band_product(
+            acc, a_ptr, b_ptr, m, n_units, k_units, split_k, stride_am_units, stride_b_units, offset_m, offset_n, split
+        )
+        # fmt: on
+
+        if not self.split:
+            self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+        else:
+            sums = self.global_view(sums_ptr, dtype=float32, shape=[m, n])
+            atomic_add(self, sums, acc, offsets=[offset_m, offset_n])
+            if self.is_last(counters, tile, ticket, split_k):
+                total = self.load_global(sums, offsets=[offset_m, offset_n], shape=[block_m, block_n])
+                self.annotate_layout(total, self.wide_layout)
+                self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+                # In the same registers, so that every element is zeroed by the thread that has loaded it.
+                self.assign(total, self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0))
+                self.store_global(sums, total, offsets=[offset_m, offset_n])
+                self.reset(counters, tile)
+
+
+@lru_cache(maxsize=4096)
+def _script(problem: Matmul, config: BandConfig, vectors: band.Vectors):
+    return AtomicMatmul(band.settings(problem, config, vectors), config.split_k > 1)
+
+
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    *,
+    epilogue: Epilogue = Epilogue.NONE,
+    bias: Tensor | None = None,
+    out: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    config: BandConfig | None = None,
+) -> Tensor:
+    """C [M, N] = epilogue(a [M, K] @ b [K, N]), see common.checks.matmul_problem for what is accepted and raised.
+
+    CPU tensors run in the interpreter. config: None takes the tuned one of this device. Raises ValueError for one that
+    the problem cannot run on.
+    """
+    problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
+    if reason := supports(problem, config):
+        raise ValueError(f"config is {config}; {reason}" if config else reason)
+    if config is None:
+        config, _ = tuned.pick(KERNEL, problem, tuned.slug_of(a.device))
+    stored_b = band.stored(problem, b)
+    vectors = band.vectors(problem, a, stored_b, out)
+    if out is None:
+        out = torch.empty(problem.m, problem.n, dtype=problem.out_dtype, device=a.device)
+
+    sums, counters, ticket = None, None, 0
+    if config.split_k > 1:
+        ticket = workspace.next_ticket()
+        tiles = band.count_tiles(problem, config.block_m, config.block_n)
+        counters, sums = workspace.counters_and_sums(tiles, problem.m * problem.n, a.device)
+    operands = band.operands(problem, vectors, config.split_k, a, stored_b, bias, out)
+    launching.launch(_script(problem, config, vectors), *operands, sums, counters, ticket)
+    return out
+
+
+def build(problem: Matmul, config: BandConfig) -> None:
+    """Compiles for the current target into tilus' cache, for tensors as the launcher and the problem allocate them."""
+    launching.build(_script(problem, config, band.vectors(problem)))
+
+
+def workspace_bytes(problem: Matmul, config: BandConfig) -> int:
+    if config.split_k == 1:
+        return 0
+    tiles = band.count_tiles(problem, config.block_m, config.block_n)
+    return 4 * tiles + 4 * problem.m * problem.n
+
+
+KERNEL = Kernel(
+    name="atomic",
+    variant="",
+    language=Language.TILUS,
+    protocol=Protocol.ATOMIC,
+    launch=matmul,
+    config_type=BandConfig,
+    configs=configs,
+    default_config=default_config,
+    build=build,
+    supports=supports,
+    deterministic=False,
+    roundings=lambda config: 1,
+    workspace_bytes=workspace_bytes,
+    launches=1,
+)

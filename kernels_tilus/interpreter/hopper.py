@@ -1,0 +1,204 @@
+"""What Hopper does beside the threads: barriers in shared memory (mbarrier), copies that arrive at them (TMA), and
+products of tiles in shared memory (wgmma)."""
+
+from dataclasses import dataclass, field
+
+import torch
+from tilus.ir.instructions.cuda.cp_async_tensor import CopyAsyncTensorGlobalToSharedInst
+from tilus.ir.instructions.cuda.fence import FenceProxyAsync
+from tilus.ir.instructions.cuda.mbarrier import (
+    AllocBarrierInst,
+    ArriveBarrierInst,
+    ArriveExpectTxBarrierInst,
+    WaitBarrierInst,
+)
+from tilus.ir.instructions.cuda.wgmma import (
+    WgmmaCommitGroupInst,
+    WgmmaFenceInst,
+    WgmmaMmaSSInst,
+    WgmmaWaitGroupInst,
+)
+from tilus.ir.tensor import GlobalTensor
+from torch import Tensor as Tile
+
+from kernels_tilus.interpreter.errors import KernelError, MissingFence, Unsupported
+from kernels_tilus.interpreter.machine import Block, Steps, instruction, load_tile, tile_region
+from kernels_tilus.interpreter.memory import PENDING, Region, SharedTile
+
+WARP, WARPGROUP = 32, 128  # threads
+TMA_ALIGNMENT = 16  # bytes
+
+# Barriers
+
+
+@dataclass(eq=False)
+class Barrier:
+    """A phase is over when `count` threads have arrived, and all bytes that they announced. A copy is under way for as
+    long as it can be: it lands when a wait would not end without it."""
+
+    name: str
+    count: int
+    missing: int  # arrivals in this phase
+    phase: int = 0
+    missing_bytes: int = 0
+    copies: list[tuple[SharedTile, Region, Tile | None]] = field(default_factory=list)
+
+    def arrive(self, arrivals: int, announced_bytes: int = 0) -> None:
+        if arrivals > self.missing:
+            raise KernelError(
+                f"{arrivals} arrive at {self.name}, where phase {self.phase} misses {self.missing}: "
+                "nothing has waited for the phase before"
+            )
+        self.missing -= arrivals
+        self.missing_bytes += announced_bytes
+        self._end_phase()
+
+    def land(self, block: Block) -> None:
+        for tile, region, mask in self.copies:
+            tile.land(block, load_tile(block, region, mask), by_threads=False)
+            self.missing_bytes -= tile.data.numel() * tile.data.element_size()
+        self.copies.clear()
+        self._end_phase()
+
+    def _end_phase(self) -> None:
+        if self.missing == 0 and self.missing_bytes == 0 and not self.copies:
+            self.phase += 1
+            self.missing = self.count
+
+
+@dataclass(frozen=True)
+class PhaseWait:
+    """Until the phase of this parity is over."""
+
+    barrier: Barrier
+    parity: int
+
+    def over(self) -> bool:
+        return self.barrier.phase % 2 != self.parity
+
+    def __str__(self) -> str:
+        barrier = self.barrier
+        missing = f"{barrier.missing} arrivals and {barrier.missing_bytes} bytes"
+        return f"the end of phase {barrier.phase} of {barrier.name}, which misses {missing}"
+
+
+@instruction.register(AllocBarrierInst)
+def _(i: AllocBarrierInst, block: Block) -> None:
+    """Made once, before the Script's first instruction, however often it comes by."""
+    if i not in block.barriers_of:
+        name = block.launch.name_of(i) or "barriers"
+        counts = [block.threads if count is None else block.value(count) for count in i.counts]
+        first = len(block.barriers)
+        block.barriers += [Barrier(f"{name}[{slot}]", count, count) for slot, count in enumerate(counts)]
+        block.barriers_of[i] = torch.arange(first, len(block.barriers))
+    block.set_tile(i.register_output, block.barriers_of[i])
+
+
+@instruction.register(ArriveBarrierInst)
+def _(i: ArriveBarrierInst, block: Block) -> None:
+    block.barriers[block.value(i.barrier)].arrive(block.threads * block.value(i.count))
+
+
+@instruction.register(ArriveExpectTxBarrierInst)
+def _(i: ArriveExpectTxBarrierInst, block: Block) -> None:
+    announced = block.threads * block.value(i.transaction_bytes)
+    block.barriers[block.value(i.barrier)].arrive(block.threads, announced)
+
+
+@instruction.register(WaitBarrierInst)
+def _(i: WaitBarrierInst, block: Block) -> Steps:
+    if block.threads != block.all_threads:
+        raise Unsupported(f"a wait for a barrier by {block.threads} of the block's {block.all_threads} threads")
+    yield
+    block.place = i
+    wait = PhaseWait(block.barriers[block.value(i.barrier)], block.value(i.phase))
+    if not wait.over():
+        wait.barrier.land(block)
+        yield wait
+        block.place = i
+
+
+# Copies
+
+
+@instruction.register(CopyAsyncTensorGlobalToSharedInst)
+def _(i: CopyAsyncTensorGlobalToSharedInst, block: Block) -> Steps:
+    yield
+    block.place = i
+    if block.threads != WARP:
+        raise KernelError(f"a TMA load by {block.threads} threads; tilus 0.2.0 takes one whole warp")
+    if i.multicast_mask is not None:
+        raise Unsupported("a TMA load into several blocks")
+    target, source = block.values[i.inputs[0]], i.inputs[1]
+    if target.buffer.over_threads:
+        raise MissingFence(f"TMA writes {target.buffer.name}, where threads may have written: no proxy fence between")
+    _check_rows(block, source)
+    region, mask = tile_region(block, source, i.offsets, i.dims, tuple(target.data.shape))
+    target.claim(block, PENDING)
+    load_tile(block, region, mask)  # the global memory may be read from now on, until the copy has landed
+    block.barriers[block.value(i.mbarrier)].copies.append((target, region, mask))
+
+
+def _check_rows(block: Block, tensor: GlobalTensor) -> None:
+    """Raises KernelError for one that TMA cannot address."""
+    pointer, layout = block.values[tensor], tensor.layout
+    strides = []
+    for dim in layout.axes:
+        block.values.update((axis, int(axis is dim)) for axis in layout.axes)
+        strides.append(block.value(layout.offset))
+    units = [pointer.offset, *strides[:-1]]
+    if strides[-1] != 1 or any(unit * tensor.dtype.nbytes % TMA_ALIGNMENT for unit in units):
+        raise KernelError(
+            f"a TMA load from {pointer.name}, which starts at element {pointer.offset} and has strides {strides}; "
+            f"accepted: unit stride along the last dimension, the rest multiples of {TMA_ALIGNMENT} bytes"
+        )
+
+
+@instruction.register(FenceProxyAsync)
+def _(i: FenceProxyAsync, block: Block) -> None:
+    """What threads have written, TMA and tensor cores may read, and write over."""
+    for buffer in block.shared:
+        buffer.by_threads = buffer.over_threads = False
+
+
+# Products
+
+
+@instruction.register(WgmmaFenceInst)
+def _(i: WgmmaFenceInst, block: Block) -> None:
+    block.registers_before_fence.clear()
+
+
+@instruction.register(WgmmaMmaSSInst)
+def _(i: WgmmaMmaSSInst, block: Block) -> None:
+    """Calculated at once; what it reads may not be written, nor what it writes be touched, before it is waited for."""
+    if block.threads != WARPGROUP:
+        raise KernelError(f"a wgmma by {block.threads} threads; accepted: a warpgroup, {WARPGROUP}")
+    a, b, acc = block.values[i.inputs[0]], block.values[i.inputs[1]], i.inputs[2]
+    if acc in block.registers_before_fence:
+        raise MissingFence("a wgmma adds to registers that were written after the last wgmma.fence")
+    product = a.load_for_wgmma(block).float() @ b.load_for_wgmma(block).float()
+    block.values[acc] = block.values[acc] + product
+    block.open_products.append((acc, a, b))
+    block.summing.add(acc)
+
+
+@instruction.register(WgmmaCommitGroupInst)
+def _(i: WgmmaCommitGroupInst, block: Block) -> None:
+    block.product_groups.append(block.open_products)
+    block.open_products = []
+
+
+@instruction.register(WgmmaWaitGroupInst)
+def _(i: WgmmaWaitGroupInst, block: Block) -> None:
+    keep = block.value(i.n)
+    over = block.product_groups[: len(block.product_groups) - keep]
+    block.product_groups = block.product_groups[len(over) :]
+    for _, *tiles in (product for group in over for product in group):
+        for tile in tiles:
+            tile.read.fill_(block.epoch)
+    under_way = [product for group in (*block.product_groups, block.open_products) for product in group]
+    for _, *tiles in under_way:
+        for tile in tiles:
+            tile.read.fill_(PENDING)
+    block.summing = {acc for acc, *_ in under_way}

@@ -1,0 +1,83 @@
+"""The product of a band on the tensor cores of every GPU since Ampere: mma.sync on registers, from tiles in shared
+memory that cp.async fills."""
+
+from functools import lru_cache
+
+import tilus
+from tilus import int32
+from tilus.ir.tensor import GlobalTensor, RegisterTensor
+
+from common.kernel import MatmulConfig
+
+
+def supports(config: MatmulConfig) -> str | None:
+    if config.block_m % 16 or config.block_n % 8 or config.block_k % 16:
+        return f"blocks {config.block_m}x{config.block_n}x{config.block_k} are not multiples of mma's 16x8x16"
+    if config.num_stages < 2:
+        return f"num_stages is {config.num_stages}: the pipeline needs two"
+    if not _warps_cover(config.block_m, config.block_n, config.num_warps):
+        return f"{config.num_warps} warps do not divide a {config.block_m}x{config.block_n} tile of 16x8 products"
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _warps_cover(block_m: int, block_n: int, num_warps: int) -> bool:
+    """Whether the warps can be laid out over the 16x8 products of a tile, each with as many."""
+    rows, columns = block_m // 16, block_n // 8
+    return any(
+        num_warps % w == 0 and rows % w == 0 and columns % (num_warps // w) == 0 for w in range(1, num_warps + 1)
+    )
+
+
+class MmaProduct(tilus.Script):
+    """Of a Script with block_k, num_stages, dtype, fp16 or bf16, and stored_nk."""
+
+    def mma_product(
+        self,
+        acc: RegisterTensor,
+        ga: GlobalTensor,
+        gb: GlobalTensor,
+        offset_m: int32,
+        offset_n: int32,
+        k_begin: int32,
+        k_end: int32,
+    ) -> None:
+        """acc fp32 [block_m, block_n] += A[offset_m:, k_begin:k_end] @ B[k_begin:k_end, offset_n:], or, stored_nk,
+        @ B[offset_n:, k_begin:k_end].T. cp.async pipeline of num_stages."""
+        block_m, block_n = acc.shape
+        block_k = self.block_k
+        sa = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, block_m, block_k])
+        sb_shape = [block_n, block_k] if self.stored_nk else [block_k, block_n]
+        sb = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, sb_shape[0], sb_shape[1]])
+
+        for stage in range(self.num_stages - 1):
+            stage_k: int32 = k_begin + stage * block_k
+            self.copy_async(src=ga, dst=sa[stage], offsets=[offset_m, stage_k])
+            self.copy_async(
+                src=gb, dst=sb[stage], offsets=[offset_n, stage_k] if self.stored_nk else [stage_k, offset_n]
+            )
+            self.copy_async_commit_group()
+        self.copy_async_wait_group(n=self.num_stages - 2)
+        self.sync()
+
+        current: int32 = 0
+        preload: int32 = self.num_stages - 1
+        for step_k in self.range(k_begin, k_end, block_k, unroll=self.num_stages):
+            a = self.load_shared(sa[current])
+            b = self.load_shared(sb[current])
+            self.dot(a, b.transpose() if self.stored_nk else b, acc, out=acc)
+
+            preload_k: int32 = step_k + (self.num_stages - 1) * block_k
+            if preload_k < k_end:
+                self.copy_async(src=ga, dst=sa[preload], offsets=[offset_m, preload_k])
+                self.copy_async(
+                    src=gb, dst=sb[preload], offsets=[offset_n, preload_k] if self.stored_nk else [preload_k, offset_n]
+                )
+            self.copy_async_commit_group()
+            current = (current + 1) % self.num_stages
+            preload = (preload + 1) % self.num_stages
+            self.copy_async_wait_group(n=self.num_stages - 2)
+            self.sync()
+        self.copy_async_wait_group(n=0)
+        self.free_shared(sa)
+        self.free_shared(sb)

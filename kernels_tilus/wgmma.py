@@ -1,0 +1,147 @@
+"""The product of a band on Hopper's tensor cores: wgmma on tiles in shared memory that TMA fills.
+
+One warpgroup, no warp for the copies alone: warp 0 issues the next TMA while the tensor cores work on what was issued
+last. A stage holds [rows, block_k] of both operands, cut along K into tiles of 128 bytes a row, the widest swizzle;
+one mbarrier a stage counts the bytes that arrive. What lies beyond an operand's extents arrives as zeros.
+
+tilus 0.2.0: its wgmma reads both operands along K (the descriptor's transpose bits are always 0), so B stored [K, N]
+is not for it; one warpgroup issues it, so a tile of 128 rows is two instructions one after the other.
+
+Source: tilus' examples/hopper_matmul, matmul_v2 and v3, which 0.2.0 refuses (a whole warp must issue the TMA) and
+would not compile for Hopper (`_HopperTensorCopy` below).
+"""
+
+from dataclasses import replace
+
+import tilus
+import torch
+from tilus import int32, uint8
+from tilus.backends.emitter import BaseInstEmitter
+from tilus.backends.emitters.cuda.cp_async_tensor import CopyAsyncTensorGlobalToSharedInstEmitter
+from tilus.ir.instructions.cuda.cp_async_tensor import CopyAsyncTensorGlobalToSharedInst
+from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
+from tilus.target import nvgpu_sm90
+from tilus.utils import cdiv
+
+from common.kernel import MatmulConfig
+from common.problem import Layout, Matmul
+
+ROWS = 64  # of one wgmma
+COLUMNS = 16  # of the narrowest tile; wgmma's are 8, mma.py's rows 16
+STEP_K = 64  # half-precision elements of a 128-byte row, the widest swizzle
+ALIGNMENT = 8  # elements: TMA takes addresses and row strides of 16 bytes
+WARPS = 4
+MOST_ROWS = 256  # of one TMA
+MOST_SUMS = 128  # in registers, of a thread
+BARRIERS_BYTES = 1024
+
+
+class _HopperTensorCopy(CopyAsyncTensorGlobalToSharedInstEmitter):
+    """tilus 0.2.0 names the CTA group of every TMA load, as Blackwell's PTX may; ptxas refuses that for Hopper. A group
+    of one is what PTX means without it."""
+
+    def emit(self, inst: CopyAsyncTensorGlobalToSharedInst) -> None:
+        super().emit(replace(inst, cta_group=None) if inst.cta_group == 1 else inst)
+
+
+BaseInstEmitter.REGISTRY[CopyAsyncTensorGlobalToSharedInst][nvgpu_sm90] = _HopperTensorCopy
+
+
+def supports(problem: Matmul, config: MatmulConfig, rows: int, columns: int) -> str | None:
+    """rows, columns: of a block's tile, or, with operands swapped, of its transpose."""
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0):
+        return "wgmma is Hopper's alone, compute capability 9.0"
+    if problem.layout is Layout.KN:
+        return "wgmma of tilus 0.2.0 reads both operands along K: the weight must be stored [N, K]"
+    if problem.k % ALIGNMENT:
+        return f"K = {problem.k}: TMA takes rows of 16-byte multiples, K a multiple of {ALIGNMENT}"
+    if config.num_warps != WARPS:
+        return f"{config.num_warps} warps: wgmma of tilus 0.2.0 is one warpgroup's, {WARPS} warps"
+    if rows % ROWS or columns % COLUMNS or config.block_k % STEP_K:
+        return f"wgmma of {rows}x{columns}x{config.block_k}: not a multiple of {ROWS}x{COLUMNS}x{STEP_K}"
+    if max(rows, columns) > MOST_ROWS:
+        return f"wgmma of {rows}x{columns}: a TMA copies {MOST_ROWS} rows at most"
+    if rows * columns > MOST_SUMS * 32 * WARPS:
+        return f"wgmma of {rows}x{columns}: more than {MOST_SUMS} sums a thread"
+    return None
+
+
+class WgmmaProduct(tilus.Script):
+    """Of a Script with block_k, num_stages and dtype, fp16 or bf16, on WARPS warps."""
+
+    def wgmma_product(
+        self,
+        acc: RegisterTensor,
+        ga: GlobalTensor,
+        gb: GlobalTensor,
+        offset_a: int32,
+        offset_b: int32,
+        k_begin: int32,
+        k_end: int32,
+        steps_before: int32,
+    ) -> None:
+        """acc fp32 [rows, columns] += A[offset_a:, k_begin:k_end] @ B[offset_b:, k_begin:k_end].T; A and B are stored
+        along K. steps_before: of earlier products of this block here, as barriers go on counting. Ends in a sync."""
+        rows, columns = acc.shape
+        chunks = self.block_k // STEP_K
+        # 0.2.0 gives barriers their memory last, and would give them that of tiles already freed: this keeps a place
+        # for them that no tile of a product takes.
+        place_of_barriers = self.shared_tensor(dtype=uint8, shape=[BARRIERS_BYTES])
+        sa = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages * chunks, rows, STEP_K])
+        sb = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages * chunks, columns, STEP_K])
+        self.free_shared(place_of_barriers)
+        full = self.mbarrier.alloc(counts=[1 for _ in range(self.num_stages)])
+
+        # One loop, so that there is one TMA an operand in it: 0.2.0 encodes a tensor map for each.
+        lag = self.num_stages - 1
+        steps: int32 = cdiv(k_end - k_begin, self.block_k)
+        current: int32 = steps_before % self.num_stages
+        phase: int32 = steps_before // self.num_stages % 2
+        fill: int32 = current
+        fill_k: int32 = k_begin
+        for step in self.range(steps + lag):
+            if step >= lag:
+                self.mbarrier.wait(full[current], phase=phase)
+                self.wgmma.fence()
+                for chunk in range(chunks):
+                    self.wgmma.mma(sa[current * chunks + chunk], sb[current * chunks + chunk].transpose(), acc)
+                self.wgmma.commit_group()
+                current += 1
+                if current == self.num_stages:
+                    current = 0
+                    phase = 1 - phase
+            self.sync()  # every warp has waited for the product before: its stage is filled while this one goes on
+            if fill_k < k_end:
+                with self.single_warp():
+                    self.fill_stage(ga, gb, sa, sb, full, fill, offset_a, offset_b, fill_k)
+            fill_k += self.block_k
+            fill = (fill + 1) % self.num_stages
+            # Here, not one product later: else nvcc moves reads of acc before the wait that would follow the loop, and
+            # ptxas then serializes every wgmma.
+            self.wgmma.wait_group(0)
+        self.sync()
+        self.free_shared(sa)
+        self.free_shared(sb)
+
+    def fill_stage(
+        self,
+        ga: GlobalTensor,
+        gb: GlobalTensor,
+        sa: SharedTensor,
+        sb: SharedTensor,
+        full: RegisterTensor,
+        stage: int32,
+        offset_a: int32,
+        offset_b: int32,
+        offset_k: int32,
+    ) -> None:
+        """By one warp: its TMA loads, which arrive at the stage's barrier."""
+        chunks = self.block_k // STEP_K
+        with self.single_thread():
+            bytes_of_stage = (sa.shape[1] + sb.shape[1]) * self.block_k * self.dtype.nbytes
+            self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=bytes_of_stage)
+        for chunk in range(chunks):
+            chunk_k: int32 = offset_k + chunk * STEP_K
+            chunk_of_a, chunk_of_b = sa[stage * chunks + chunk], sb[stage * chunks + chunk]
+            self.tma.global_to_shared(src=ga, dst=chunk_of_a, offsets=[offset_a, chunk_k], mbarrier=full[stage])
+            self.tma.global_to_shared(src=gb, dst=chunk_of_b, offsets=[offset_b, chunk_k], mbarrier=full[stage])

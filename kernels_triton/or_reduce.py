@@ -1,0 +1,239 @@
+"""OR over the last axis.
+
+    Y[m, n] = OR over k of A[m, n, k]                      int32 or int64, K = 1 to 64, a compile-time constant
+
+Grid         one program for `block` consecutive outputs; A is [M * N, K] to it
+Who sums     a program its outputs, in registers and by shuffles
+Deterministic yes: OR is exact in any order
+Workspace    none
+Launches     1
+Variants     reduce: one [block, K] tile, `tl.reduce` with a combine function of its own
+             builtin: the same tile, `tl.reduce_or`
+             unrolled: K loads of [block], each K elements apart, in `tl.static_range`
+             generated: the same K loads, as K lines of generated source
+             wide: one tile of the widest words there are, folded by reshape and split; the halves of a word by a shift
+             control_reduce, control_unrolled: for a constant A alone; the tile is made on the chip from one element of
+             it, so that what is timed is the reduction and the store
+
+Where K is no power of two, a tile is padded to the next one, with zeros that are not read.
+
+Source: "A mildly cursed 3.5x triton tl.reduce optimization" (notgum.com, 2025): *reduce*, the manual unrolling
+(*unrolled*), its code generator (*generated*), and the constant tile as a control.
+"""
+
+import linecache
+from collections.abc import Callable
+from functools import lru_cache, partial
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from common import or_reduce as shared
+from common import tuned
+from common.kernel import Kernel, Language
+from common.or_reduce import OrReduce, OrReduceConfig, or_reduce_problem, padded, row_stride
+from common.protocol import Protocol
+from kernels_triton.band import starter
+
+THREAD_A_ROW = {"unrolled", "generated"}
+CONTROLS = {"control_reduce", "control_unrolled"}
+VARIANTS = ("reduce", "builtin", "unrolled", "generated", "wide", "control_reduce", "control_unrolled")
+
+
+@triton.jit
+def _or(x, y):
+    return x | y
+
+
+@triton.jit
+def _load_tile(a_ptr, first, mask, K: tl.constexpr, STRIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr):
+    """[BLOCK, BLOCK_K], zero beyond K and where a row is masked."""
+    offs_k = tl.arange(0, BLOCK_K)
+    a_ptrs = a_ptr + first * STRIDE + tl.arange(0, BLOCK)[:, None] * STRIDE + offs_k[None, :]
+    return tl.load(a_ptrs, mask=mask[:, None] & (offs_k < K)[None, :], other=0)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _reduce_kernel(
+    a_ptr,
+    y_ptr,
+    rows,
+    K: tl.constexpr,
+    STRIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BUILTIN: tl.constexpr,
+):
+    first = tl.program_id(0).to(tl.int64) * BLOCK
+    mask = first + tl.arange(0, BLOCK) < rows
+    tile = _load_tile(a_ptr, first, mask, K, STRIDE, BLOCK, BLOCK_K)
+    if BUILTIN:
+        y = tl.reduce_or(tile, axis=1)
+    else:
+        y = tl.reduce(tile, axis=1, combine_fn=_or)
+    tl.store(y_ptr + first + tl.arange(0, BLOCK), y, mask=mask)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _unrolled_kernel(a_ptr, y_ptr, rows, K: tl.constexpr, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
+    first = tl.program_id(0).to(tl.int64) * BLOCK
+    mask = first + tl.arange(0, BLOCK) < rows
+    a_ptrs = a_ptr + first * STRIDE + tl.arange(0, BLOCK) * STRIDE
+    y = tl.load(a_ptrs, mask=mask, other=0)
+    for k in tl.static_range(1, K):
+        y |= tl.load(a_ptrs + k, mask=mask, other=0)
+    tl.store(y_ptr + first + tl.arange(0, BLOCK), y, mask=mask)
+
+
+def generated_source(k: int) -> str:
+    """The unrolled kernel for one K, written out."""
+    lines = [
+        "@triton.jit(do_not_specialize=['rows'])",
+        f"def _generated_{k}_kernel(a_ptr, y_ptr, rows, STRIDE: tl.constexpr, BLOCK: tl.constexpr):",
+        "    first = tl.program_id(0).to(tl.int64) * BLOCK",
+        "    mask = first + tl.arange(0, BLOCK) < rows",
+        "    a_ptrs = a_ptr + first * STRIDE + tl.arange(0, BLOCK) * STRIDE",
+        "    y = tl.load(a_ptrs, mask=mask, other=0)",
+        *(f"    y = y | tl.load(a_ptrs + {i}, mask=mask, other=0)" for i in range(1, k)),
+        "    tl.store(y_ptr + first + tl.arange(0, BLOCK), y, mask=mask)",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@lru_cache(maxsize=shared.LARGEST_K)
+def _generated_kernel(k: int) -> Callable:
+    """triton.jit reads a kernel's source back by its file name, which linecache knows without a file."""
+    source, file = generated_source(k), f"<or_reduce generated for K = {k}>"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    namespace = {"triton": triton, "tl": tl, "__name__": __name__}
+    exec(compile(source, file, "exec"), namespace)
+    return namespace[f"_generated_{k}_kernel"]
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _wide_kernel(
+    a_ptr,
+    y_ptr,
+    rows,
+    WORDS: tl.constexpr,
+    STRIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_WORDS: tl.constexpr,
+    FOLDS: tl.constexpr,
+):
+    first = tl.program_id(0).to(tl.int64) * BLOCK
+    mask = first + tl.arange(0, BLOCK) < rows
+    tile = _load_tile(a_ptr, first, mask, WORDS, STRIDE, BLOCK, BLOCK_WORDS)
+    for _ in tl.static_range(FOLDS):
+        left, right = tl.split(tile.reshape(BLOCK, tile.shape[1] // 2, 2))
+        tile = left | right
+    y = tile.reshape(BLOCK)
+    if a_ptr.dtype.element_ty != y_ptr.dtype.element_ty:  # two int32 in a word of int64
+        y = (y | (y >> 32)).to(y_ptr.dtype.element_ty)
+    tl.store(y_ptr + first + tl.arange(0, BLOCK), y, mask=mask)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _control_kernel(
+    a_ptr, y_ptr, rows, K: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr, REDUCE: tl.constexpr
+):
+    first = tl.program_id(0).to(tl.int64) * BLOCK
+    mask = first + tl.arange(0, BLOCK) < rows
+    element = tl.load(a_ptr)
+    if REDUCE:
+        y = tl.reduce(tl.zeros((BLOCK, BLOCK_K), a_ptr.dtype.element_ty) | element, axis=1, combine_fn=_or)
+    else:
+        y = tl.zeros((BLOCK,), a_ptr.dtype.element_ty)
+        for _ in tl.static_range(K):
+            y |= element
+    tl.store(y_ptr + first + tl.arange(0, BLOCK), y, mask=mask)
+
+
+def supports(problem: OrReduce, config: OrReduceConfig | None = None, *, variant: str) -> str | None:
+    """Any problem, but for the controls, which need a constant A."""
+    if variant in CONTROLS and not problem.constant:
+        return "a control: makes A on the chip, so it is right for a constant A alone"
+    if config is not None and config.block & (config.block - 1):
+        return f"block {config.block} is not a power of two"
+    return None
+
+
+def _launch(problem: OrReduce, config: OrReduceConfig, variant: str, stride: int, a, y, start: Callable) -> None:
+    """`a` and `y`: tensors, or with a `start` that compiles alone, their dtypes. stride: of A's rows, in elements."""
+    grid = (triton.cdiv(problem.rows, config.block),)
+    arguments = a, y, problem.rows
+    meta = {"BLOCK": config.block, "num_warps": config.num_warps}
+    k, block_k = problem.k, padded(problem.k)
+    match variant:
+        case "reduce" | "builtin":
+            builtin = variant == "builtin"
+            start(_reduce_kernel, grid, *arguments, K=k, STRIDE=stride, BLOCK_K=block_k, BUILTIN=builtin, **meta)
+        case "unrolled":
+            start(_unrolled_kernel, grid, *arguments, K=k, STRIDE=stride, **meta)
+        case "generated":
+            start(_generated_kernel(k), grid, *arguments, STRIDE=stride, **meta)
+        case "wide":
+            words, block_words = k, block_k
+            if problem.dtype is torch.int32 and _pairs(problem, stride, a):
+                arguments = a.view(torch.int64) if isinstance(a, Tensor) else torch.int64, y, problem.rows
+                words, stride, block_words = k // 2, stride // 2, padded(k // 2)
+            sizes = {"WORDS": words, "BLOCK_WORDS": block_words, "FOLDS": block_words.bit_length() - 1}
+            start(_wide_kernel, grid, *arguments, STRIDE=stride, **sizes, **meta)
+        case _:
+            reduce = variant == "control_reduce"
+            start(_control_kernel, grid, *arguments, K=k, BLOCK_K=block_k, REDUCE=reduce, **meta)
+
+
+def _pairs(problem: OrReduce, stride: int, a: Tensor | torch.dtype) -> bool:
+    """Whether every row of int32 is whole words of 8 bytes."""
+    aligned = not isinstance(a, Tensor) or a.data_ptr() % 8 == 0
+    return problem.k % 2 == 0 and stride % 2 == 0 and aligned
+
+
+def or_reduce(
+    a: Tensor, *, out: Tensor | None = None, config: OrReduceConfig | None = None, variant: str = "reduce"
+) -> Tensor:
+    """Y [M, N] = OR over k of a [M, N, k], see common.or_reduce.or_reduce_problem for what is accepted and raised.
+
+    variant: one of VARIANTS; a control's Y is right where all of `a` is one value.
+    config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run on.
+    """
+    problem = or_reduce_problem(a, out)
+    if config is None:
+        config, _ = tuned.pick(_BY_VARIANT[variant], problem, tuned.slug_of(a.device))
+    elif reason := supports(problem, config, variant="reduce"):
+        raise ValueError(f"config is {config}; {reason}")
+    if out is None:
+        out = torch.empty(problem.out_shape, dtype=problem.dtype, device=a.device)
+    _launch(problem, config, variant, row_stride(a), a, out, starter(warmup=False))
+    return out
+
+
+def build(problem: OrReduce, config: OrReduceConfig, *, variant: str) -> None:
+    """Compiles for the current device into Triton's cache; tensors as the problem and the launcher allocate them."""
+    _launch(problem, config, variant, problem.k, problem.dtype, problem.dtype, starter(warmup=True))
+
+
+KERNELS = tuple(
+    Kernel(
+        name="or_reduce",
+        variant=variant,
+        language=Language.TRITON,
+        protocol=Protocol.NONE,
+        launch=partial(or_reduce, variant=variant),
+        config_type=OrReduceConfig,
+        configs=partial(shared.space, thread_a_row=variant in THREAD_A_ROW),
+        default_config=partial(shared.default_config, thread_a_row=variant in THREAD_A_ROW),
+        build=partial(build, variant=variant),
+        supports=partial(supports, variant=variant),
+        deterministic=True,
+        roundings=lambda config: 0,
+        workspace_bytes=lambda problem, config: 0,
+        launches=1,
+        op=OrReduce.op,
+    )
+    for variant in VARIANTS
+)
+_BY_VARIANT = {kernel.variant: kernel for kernel in KERNELS}

@@ -1,0 +1,243 @@
+"""Stream-K: a fixed number of programs, each with an even share of all steps of K of all tiles.
+
+    steps = ceil(K / block_k) a tile;  the tiles' steps one after the other;  program p walks the p-th share of them
+    a tile of one program    C[m, n] = epilogue(sum over k of A[m, k] * B[k, n])
+    a tile of several        partials[p + tile, m, n] = sum over p's steps of the tile of A[m, k] * B[k, n]
+                             last arriver: C[m, n] = epilogue(sum over p of partials[p + tile, m, n])
+
+Grid         (programs,), no more than there are steps
+Who sums     a program its steps, tile after tile; the last program of a shared tile the partial sums, in their order
+             along K, whichever it is
+Deterministic yes: shares are settled by sizes and config, and their order along K is summation order
+Workspace    4 * (programs + tiles - 1) * block_m * block_n bytes, those of shared tiles written and read once; one
+             int32 a tile, zero before a launch and after it
+Launches     1
+
+Shares differ by one step at most, so that programs end together however many tiles there are: the split of a tile need
+not be a whole number, nor the same for all. `programs` takes the place of `split_k`. No program waits for another.
+
+A segment of the walk begins where a program does and where a tile does: p + tile numbers them one after the other, so
+that the partials of a tile stand next to each other.
+
+Source: "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU" (Osama et al.,
+arXiv 2301.03598); there the owner of a tile's first step waits for the others, here the last to arrive sums.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from common import tuned, workspace
+from common.checks import matmul_problem
+from common.epilogue import Epilogue
+from common.kernel import Kernel, Language
+from common.problem import Matmul
+from common.protocol import Protocol
+from kernels_triton import band
+from kernels_triton.arrival import announce, is_last, reset, sum_in_order, tiles_in_flight
+from kernels_triton.band import BandConfig, finish, range_product, tile_of
+
+PROGRAMS = (132, 264, 396, 528)  # one to four on each of Hopper's multiprocessors
+
+
+@dataclass(frozen=True)
+class StreamKConfig(BandConfig):
+    """programs: of the whole launch; split_k is 1, as K is shared out by programs."""
+
+    programs: int = 264
+
+
+def configs(problem: Matmul) -> list[StreamKConfig]:
+    """Every tile, with one to four programs on each multiprocessor where that leaves each two steps and more."""
+    return [
+        StreamKConfig(**vars(tile), programs=programs)
+        for tile in band.space(problem, (1,))
+        for programs in PROGRAMS
+        if programs == PROGRAMS[0] or programs * 2 <= _work(problem, tile)
+    ]
+
+
+def default_config(problem: Matmul) -> StreamKConfig:
+    """Tiles that cover M up to 64 rows, and two programs on each of Hopper's 132 multiprocessors."""
+    return StreamKConfig(*band.default_tile(problem, programs=1))
+
+
+def supports(problem: Matmul, config: StreamKConfig | None = None) -> str | None:
+    """As every band kernel; and a ticket must have room for as many arrivals as a tile has programs."""
+    if config is not None and config.split_k != 1:
+        return f"split_k is {config.split_k}; accepted: 1, as K is shared out by programs"
+    if config is not None and not 1 <= config.programs < 1 << workspace.TICKET_BITS:
+        return f"programs is {config.programs}; accepted: 1 to {(1 << workspace.TICKET_BITS) - 1}, as a ticket counts"
+    return band.supports(problem, config)
+
+
+def _tiles(problem: Matmul, config: BandConfig) -> int:
+    return band.grid(problem, config)[0]
+
+
+def _work(problem: Matmul, config: BandConfig) -> int:
+    """Steps of all tiles."""
+    return _tiles(problem, config) * triton.cdiv(problem.k, config.block_k)
+
+
+def _programs(problem: Matmul, config: StreamKConfig) -> int:
+    """Each has a step at least."""
+    return min(config.programs, _work(problem, config))
+
+
+@triton.jit
+def share_begin(program, work, programs):
+    """The first step of a program's share: shares of work // programs, one more for the first work % programs."""
+    return program * (work // programs) + min(program, work % programs)
+
+
+@triton.jit
+def program_of(step, work, programs):
+    """The program whose share `step` lies in: the first term counts the longer shares, and is the larger one until
+    they end."""
+    return max(step // (work // programs + 1), (step - work % programs) // (work // programs))
+
+
+@triton.jit(do_not_specialize=["m", "programs", "ticket"])
+def _matmul_stream_k_kernel(
+    a_ptr,
+    b_ptr,
+    bias_ptr,
+    c_ptr,
+    counters_ptr,
+    partials_ptr,
+    m,
+    n,
+    k,
+    stride_am,
+    stride_bk,
+    stride_bn,
+    stride_cm,
+    stride_cn,
+    programs,
+    ticket,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    EVEN_N: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    SWAP: tl.constexpr,
+    TMA: tl.constexpr,
+    TILES: tl.constexpr,
+    EPILOGUE: tl.constexpr,
+):
+    steps = tl.cdiv(k, BLOCK_K)
+    work = tl.cdiv(m, BLOCK_M) * tl.cdiv(n, BLOCK_N) * steps
+    program = tl.program_id(0)
+    begin = share_begin(program, work, programs)
+    end = share_begin(program + 1, work, programs)
+    for tile in range(begin // steps, tl.cdiv(end, steps)):
+        first_program = program_of(tile * steps, work, programs)
+        sharers = program_of((tile + 1) * steps - 1, work, programs) - first_program + 1
+        if sharers > 1:
+            announce(counters_ptr + tile, ticket)
+        pid_m, pid_n = tile_of(tile, m, n, BLOCK_M, BLOCK_N, GROUP_M)
+        offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
+        offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
+        k_begin = (max(begin, tile * steps) - tile * steps) * BLOCK_K
+        k_end = min((min(end, (tile + 1) * steps) - tile * steps) * BLOCK_K, k)
+        # fmt: off
+        acc = range_product(
+            a_ptr, b_ptr, m, n, k_begin, k_end, stride_am, stride_bk, stride_bn, pid_m, pid_n,
+            BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, SWAP, TMA,
+        )
+        # fmt: on
+        if sharers == 1:
+            finish(acc, bias_ptr, c_ptr, m, n, stride_cm, stride_cn, offs_m, offs_n, EPILOGUE)
+        else:
+            mask = (offs_m[:, None] < m) & (offs_n[None, :] < n)
+            elements = tl.cast(BLOCK_M * BLOCK_N, tl.int64)
+            offs = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+            tl.store(partials_ptr + (program + tile) * elements + offs, acc, mask=mask)
+            if is_last(counters_ptr + tile, ticket, sharers):
+                first_ptrs = partials_ptr + (first_program + tile) * elements + offs
+                acc = sum_in_order(first_ptrs, elements, sharers, mask, TILES)
+                finish(acc, bias_ptr, c_ptr, m, n, stride_cm, stride_cn, offs_m, offs_n, EPILOGUE)
+                reset(counters_ptr + tile)
+
+
+def _launch(problem: Matmul, config: StreamKConfig, tensors, in_strides, out_strides, ticket, start):
+    """tensors: a, b, bias, out, counters, partials."""
+    programs = _programs(problem, config)
+    start(
+        _matmul_stream_k_kernel,
+        (programs,),
+        *band.operands(problem, config, *tensors[:2]),
+        *tensors[2:],
+        *(problem.m, problem.n, problem.k, *in_strides, *out_strides, programs, ticket),
+        **band.meta(problem, config),
+        TILES=tiles_in_flight(config),
+        EPILOGUE=problem.epilogue.value,
+    )
+
+
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    *,
+    epilogue: Epilogue = Epilogue.NONE,
+    bias: Tensor | None = None,
+    out: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    config: StreamKConfig | None = None,
+) -> Tensor:
+    """C [M, N] = epilogue(a [M, K] @ b [K, N]), see common.checks.matmul_problem for what is accepted and raised.
+
+    config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run on.
+    """
+    problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
+    if config is None:
+        config, _ = tuned.pick(KERNEL, problem, tuned.slug_of(a.device))
+        config = band.without_tma(config, a, b)
+    elif reason := supports(problem, config):
+        raise ValueError(f"config is {config}; {reason}")
+    if out is None:
+        out = torch.empty(problem.m, problem.n, dtype=problem.out_dtype, device=a.device)
+    tiles = _tiles(problem, config)
+    counters, ticket = workspace.semaphores(tiles, a.device), workspace.next_ticket()
+    segments = _programs(problem, config) + tiles - 1
+    partials = torch.empty(segments, config.block_m, config.block_n, dtype=torch.float32, device=a.device)
+    tensors = a, b, bias, out, counters, partials
+    strides = band.input_strides(problem, a, b), out.stride()
+    _launch(problem, config, tensors, *strides, ticket, band.starter(warmup=False))
+    return out
+
+
+def build(problem: Matmul, config: StreamKConfig) -> None:
+    """Compiles for the current device into Triton's cache; operands as the problem and the launcher allocate them."""
+    bias = problem.dtype if problem.epilogue.has_bias else None
+    tensors = problem.dtype, problem.dtype, bias, problem.out_dtype, torch.int32, torch.float32
+    strides = band.input_strides(problem), (problem.n, 1)
+    _launch(problem, config, tensors, *strides, 0, band.starter(warmup=True))
+
+
+def workspace_bytes(problem: Matmul, config: StreamKConfig) -> int:
+    tiles = _tiles(problem, config)
+    return 4 * tiles + 4 * (_programs(problem, config) + tiles - 1) * config.block_m * config.block_n
+
+
+KERNEL = Kernel(
+    name="stream_k",
+    variant="",
+    language=Language.TRITON,
+    protocol=Protocol.STREAM_K,
+    launch=matmul,
+    config_type=StreamKConfig,
+    configs=configs,
+    default_config=default_config,
+    build=build,
+    supports=supports,
+    deterministic=True,
+    roundings=lambda config: 1,
+    workspace_bytes=workspace_bytes,
+    launches=1,
+)

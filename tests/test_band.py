@@ -1,0 +1,92 @@
+"""The two engines of Triton's band kernels, tiles computed as their transposes and tiles copied by TMA, under every
+protocol that multiplies by them."""
+
+from dataclasses import replace
+
+import matmul_cases as cases
+import pytest
+import torch
+
+import kernels_triton
+from bench import contenders
+from bench.resources import Task, compile_all
+from common.accuracy import Judge
+from common.epilogue import Epilogue
+from common.problem import Layout, Matmul
+from kernels_triton import band
+
+KERNELS = [kernel for kernel in kernels_triton.KERNELS if issubclass(kernel.config_type, band.BandConfig)]
+ENGINES = {"swap": {"swap": True}, "tma": {"tma": True}, "both": {"swap": True, "tma": True}}
+PROBLEMS = [
+    Matmul(5, 48, 328, layout=Layout.NK, epilogue=Epilogue.RELU),  # ragged everywhere
+    Matmul(17, 40, 208, torch.float16, layout=Layout.KN, epilogue=Epilogue.BIAS_RELU),
+    Matmul(3, 20, 132, torch.float32, layout=Layout.NK, epilogue=Epilogue.RELU),
+]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.full_name)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+def test_every_protocol_takes_every_engine(kernel, engine, problem, device):
+    config = replace(cases.split_config(kernel, problem, 2), block_m=16, block_n=16, block_k=64, **ENGINES[engine])
+    inputs = problem.inputs(device)
+    out = torch.full((problem.m, problem.n), float("nan"), dtype=problem.out_dtype, device=device)
+    cases.run(kernel, problem, inputs, out=out, config=config)
+    cases.assert_right(kernel, problem, Judge(problem, inputs), out, config)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "problem", [Matmul(m, 256, 7168, layout=layout) for m in (1, 200) for layout in Layout], ids=str
+)
+def test_every_tile_is_right(problem, device):
+    kernel = contenders.find("triton/decompose_k.vector")
+    inputs = problem.inputs(device)
+    judge = Judge(problem, inputs)
+    for tile in band.tiles(problem):
+        config = kernel.config_type(**vars(replace(tile, split_k=7)))
+        if kernel.supports(problem, config) is None:
+            cases.assert_right(kernel, problem, judge, cases.run(kernel, problem, inputs, config=config), config)
+
+
+def test_eight_rows_are_enough_for_a_transpose(device):
+    problem = Matmul(3, 32, 256, layout=Layout.NK)
+    kernel = contenders.find("triton/decompose_k.vector")
+    config = replace(kernel.default_config(problem), block_m=8, split_k=2)
+    assert "powers of two" in kernel.supports(problem, config)
+    swapped = replace(config, swap=True)
+    inputs = problem.inputs(device)
+    out = cases.run(kernel, problem, inputs, config=swapped)
+    cases.assert_right(kernel, problem, Judge(problem, inputs), out, swapped)
+
+
+def test_what_tma_cannot_address_is_refused_or_loaded_by_pointers(device, monkeypatch):
+    problem = Matmul(4, 32, 160, layout=Layout.KN)
+    kernel = contenders.find("triton/decompose_k.vector")
+    config = replace(kernel.default_config(problem), tma=True)
+    assert "rows of A and B" in kernel.supports(replace(problem, k=161), config)
+    inputs = problem.inputs(device)
+    wide = torch.zeros(4, 161, dtype=torch.bfloat16, device=device)
+    wide[:, :160] = inputs.a
+    with pytest.raises(ValueError, match="as config asks for TMA"):
+        kernel.launch(wide[:, :160], inputs.b, config=config)
+    # A config that was found for operands that TMA can address.
+    monkeypatch.setattr("common.tuned.pick", lambda *_: (config, "tuned"))
+    out = kernel.launch(wide[:, :160], inputs.b)
+    cases.assert_right(kernel, problem, Judge(problem, inputs), out, config)
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_few_rows_reach_wgmma_as_the_columns_of_a_transpose(layout, tmp_path):
+    problem = Matmul(16, 256, 7168, layout=layout)
+    kernel = contenders.find("triton/decompose_k.tile")
+    tile = kernel.config_type(16, 64, 128, split_k=28, num_warps=4, num_stages=4)
+    configs = [tile, replace(tile, swap=True), replace(tile, swap=True, tma=True)]
+    outcomes = compile_all([Task(kernel, problem, config, "space", "sm_90a") for config in configs], tmp_path)
+    found = [outcome.gpu_kernels[0].instructions for outcome in outcomes]
+    assert [set(instructions["tensor cores"]) for instructions in found] == [{"mma.sync"}, *[{"wgmma.mma_async"}] * 2]
+    assert [set(instructions["async copies"]) for instructions in found] == [
+        {"cp.async 16 B"},
+        {"cp.async 16 B"},
+        {"tensor load"},
+    ]

@@ -1,0 +1,262 @@
+"""Claims against made rows: each rule says confirmed of what confirms it, contradicted of what does not."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from made_rows import router_rows, row
+
+from bench import claims, report, workloads
+from bench.claims import CONFIRMED, CONTRADICTED, NO_ROWS, NOT_TESTABLE
+from bench.journal import BASELINE, PASSED, Journal
+
+VECTOR = claims.VECTOR
+
+
+def claim(beginning: str) -> claims.Claim:
+    (found,) = [claim for claim in claims.CLAIMS if claim.text.startswith(beginning)]
+    return found
+
+
+def on_suite(workload: str, times: dict[str, float | None], **fields):
+    """torch.mm at 10 us and each contender so many times as fast, on every problem of a suite; None: unsupported."""
+    made = []
+    for name, problem in workloads.problems(workload):
+        made.append(row(BASELINE, problem=problem, workload=name))
+        for contender, speedup in times.items():
+            status = {"status": "unsupported", "message": "not here"} if speedup is None else {}
+            us = None if speedup is None else 10.0 / speedup
+            made.append(replace(row(contender, us=us, problem=problem, workload=name, **status), **fields))
+    return made
+
+
+def of_problem(name: str, contender: str, us: float, *, workload: str, protocol: str = "none", **problem):
+    """A row of another operation, torch's at 10 us."""
+    made = row(contender, us=us, workload=workload)
+    return replace(made, protocol=protocol, problem=made.problem | {"name": name} | problem)
+
+
+OP = "torch/custom_op.fused"
+
+
+@pytest.mark.parametrize(
+    ("beginning", "workload", "times", "verdict", "measured"),
+    [
+        ("With ReLU, the tile", "skinny-epilogue-bf16", {claims.TILE: 1.2, OP: 1.3}, CONFIRMED, "ahead on 0 of 28"),
+        ("With ReLU, the tile", "skinny-epilogue-bf16", {claims.TILE: 1.3, OP: 1.2}, CONTRADICTED, "ahead on 28 of 28"),
+        ("Without an epilogue, the tile", "skinny-matmul-bf16", {claims.TILE: 1, OP: 1}, CONFIRMED, "28 ties"),
+        ("With ReLU, the vector", "skinny-epilogue-bf16", {VECTOR: 1.4, OP: 1.3}, CONFIRMED, "median 1.077x"),
+        ("With ReLU, the vector", "skinny-epilogue-bf16", {VECTOR: 1.3, OP: 1.3}, CONTRADICTED, "28 ties"),
+        ("Without an epilogue, the vector", "skinny-matmul-bf16", {VECTOR: 1.4, OP: 1.3}, CONFIRMED, "28 of 28"),
+        ("The reducer's shape", "skinny-epilogue-bf16", {VECTOR: 1.12, claims.TILE: 1}, CONFIRMED, "median 1.120x"),
+        ("The reducer's shape", "skinny-epilogue-bf16", {VECTOR: 1.05, claims.TILE: 1}, CONTRADICTED, "median 1.050x"),
+        ("ReLU fused", "skinny-epilogue-bf16", {VECTOR: 1.3, claims.UNFUSED: 1}, CONFIRMED, "median 1.300x"),
+        ("ReLU fused", "skinny-epilogue-bf16", {VECTOR: 1.5, claims.UNFUSED: 1}, CONTRADICTED, "median 1.500x"),
+        ("Fused decompose-K is 1.5x", "skinny-epilogue-bf16", {VECTOR: 1.6}, CONFIRMED, "median 1.600x"),
+        ("Fused decompose-K is 1.2x", "skinny-epilogue-bf16", {VECTOR: 1.6, claims.COMPILED: 1.3}, CONFIRMED, "1.231x"),
+        ("Fused decompose-K is 1.2x", "skinny-epilogue-bf16", {VECTOR: 1.6}, NO_ROWS, f"no rows of {claims.COMPILED}"),
+        ("With ReLU, the vector", "skinny-epilogue-bf16", {VECTOR: 1, OP: None}, NOT_TESTABLE, "unsupported: not here"),
+        ("One launch that adds", "skinny-matmul-bf16", {"triton/atomic": 1.5, VECTOR: 1.3}, CONFIRMED, "28 of 28"),
+        ("Triton's tutorial", "square-generated", {"triton/tiled": 0.85}, CONFIRMED, "geometric mean 0.850x"),
+        ("Triton's tutorial", "square-generated", {"triton/tiled": 0.6}, CONTRADICTED, "geometric mean 0.600x"),
+        ("torch.compile has", "square-generated", {"torch/compile.default": 1.0}, CONFIRMED, "1.000x"),
+        ("torch.compile with", "square-generated", {"torch/compile.max_autotune": 1.0}, CONTRADICTED, "1.000x"),
+        ("Helion has", "square-generated", {"helion/matmul": 0.93}, CONFIRMED, "0.930x"),
+    ],
+)
+def test_what_is_compared(beginning, workload, times, verdict, measured):
+    finding = claim(beginning).finding(on_suite(workload, times))
+    assert (finding.verdict, measured in finding.measured) == (verdict, True), finding
+
+
+def test_the_fastest_of_several_counts_on_each_problem():
+    rows = on_suite("skinny-matmul-bf16", {VECTOR: 1.3, "torch/custom_op.mm": 1.1, "torch/custom_op.fused": 1.5})
+    assert claim("Without an epilogue, the vector").finding(rows).verdict == CONTRADICTED
+
+
+def test_rows_of_another_workload_are_no_test():
+    rows = on_suite("skinny-matmul-bf16", {VECTOR: 1.3, claims.TILE: 1.0})
+    assert claim("The reducer's shape").finding(rows).verdict == NO_ROWS
+
+
+@pytest.mark.parametrize(("splits", "verdict"), [((64, 128), CONFIRMED), ((64, 32), CONTRADICTED)])
+def test_the_splits_that_won(splits, verdict):
+    rows = [row(OP, problem=of, workload=name) for name, of in workloads.problems("skinny-epilogue-bf16")]
+    for place, made in enumerate(rows):
+        made.message = f"won split {splits[place % 2]} of 9"
+    finding = claim("What custom-op").finding(rows)
+    assert finding == claims.Finding(f"split {splits[0]} on 14, split {splits[1]} on 14", verdict)
+
+
+@pytest.mark.parametrize(
+    ("beginning", "bf16", "other", "verdict"),
+    [
+        ("fp16 matches", 1.30, 1.28, CONFIRMED),
+        ("fp16 matches", 1.30, 1.10, CONTRADICTED),
+        ("fp32 has less", 1.30, 1.10, CONFIRMED),
+        ("fp32 has less", 1.30, 1.37, CONTRADICTED),
+    ],
+)
+def test_dtypes_side_by_side(beginning, bf16, other, verdict):
+    dtype = beginning[:4]
+    rows = on_suite("skinny-matmul-bf16", {VECTOR: bf16})
+    assert claim(beginning).finding(rows) == claims.Finding(f"no rows in {dtype}", NO_ROWS)
+    finding = claim(beginning).finding([*rows, *on_suite(f"skinny-matmul-{dtype}", {VECTOR: other})])
+    assert finding == claims.Finding(f"median over torch.mm: bf16 {bf16:.3f}x, {dtype} {other:.3f}x", verdict)
+
+
+@pytest.mark.parametrize(("error", "verdict"), [(1.0, CONFIRMED), (2.4, CONTRADICTED)])
+def test_what_the_split_costs_in_accuracy(error, verdict):
+    rows = router_rows()
+    rows[1].accuracy["times_torch"] = error
+    assert claim("With fp32 partials").finding(rows).verdict == verdict
+
+
+def test_tiles_are_told_of_searched_configs_alone():
+    rows = on_suite("skinny-matmul-bf16", {VECTOR: 1.3})
+    small, large = ({"block_m": size, "block_n": size} for size in (16, 64))
+    for made in rows:
+        made.config = made.config and made.config | (large if made.problem["m"] == 64 else small)
+    assert claim("Small M = N").finding(rows).verdict == CONFIRMED
+    nearest = [replace(made, config_source="nearest") for made in rows]
+    assert claim("Small M = N").finding(nearest).verdict == NO_ROWS
+    one = next(made for made in rows if made.problem["m"] == 64 and made.config)
+    one.config |= small
+    finding = claim("Small M = N").finding(rows)
+    assert finding == claims.Finding("M = N = 16: 16x16 on 7; M = N = 64: 64x64 on 6, 16x16 on 1", CONTRADICTED)
+
+
+@pytest.mark.parametrize(
+    ("program", "verdict"),
+    [
+        ("decompose-K, split 64: bmm_dtype, triton_per_fused_mm_0, triton_poi_fused_relu_1", CONFIRMED),
+        ("decompose-K, split 64: bmm_dtype, triton_per_fused_mm_relu_0", CONTRADICTED),
+        ("triton_tem_fused_mm_relu_0", NOT_TESTABLE),
+    ],
+)
+def test_whether_inductor_leaves_relu_apart(program, verdict):
+    rows = on_suite("skinny-epilogue-bf16", {"torch/compile.max_autotune": 1.2}, message=f"compiled to {program}")
+    assert claim("Where Inductor").finding(rows).verdict == verdict
+
+
+@pytest.mark.parametrize(("status", "launches", "verdict"), [(PASSED, 1, CONTRADICTED), ("wrong", 1, CONFIRMED)])
+def test_whether_atomics_take_the_epilogue_along(status, launches, verdict):
+    rows = on_suite("skinny-epilogue-bf16", {"triton/atomic": 1.2}, status=status, launches=launches)
+    assert claim("Splits that add").finding(rows).verdict == verdict
+
+
+def test_where_splitting_stops_paying():
+    rows = on_suite("crossover", {VECTOR: 1.0})
+    assert claim("Decompose-K does not pay").finding(rows).verdict == CONTRADICTED
+    for made in rows:
+        if made.contender == VECTOR:
+            speedup = 1.3 if made.problem["m"] <= 256 and made.problem["k"] >= 2048 else 0.8
+            made.timing["cold"] |= {"speedup": speedup, "speedup_low": speedup - 0.01, "speedup_high": speedup + 0.01}
+    finding = claim("Decompose-K does not pay").finding(rows)
+    told = "at K = 8192 ahead of torch.mm up to M = N = 256, at M = N = 64 from K = 2048"
+    assert finding == claims.Finding(told, CONFIRMED)
+
+
+def test_splits_one_against_another():
+    rows = [
+        row(BASELINE),
+        *(row(f"tilus/semaphore.fp32@s{split}", us=us) for split, us in ((1, 8.0), (4, 5.0), (8, 6.0))),
+    ]
+    finding = claim("Splitting K pays").finding(rows)
+    assert finding == claims.Finding("1x256x7168-bf16-nk: 4 splits, 1.60x one", CONFIRMED)
+    assert claim("Splitting K pays").finding(rows[:2]).verdict == CONTRADICTED
+    assert claim("Splitting K pays").finding([rows[0], *rows[2:]]).verdict == NO_ROWS
+
+
+@pytest.mark.parametrize(("equal", "verdict"), [(True, CONFIRMED), (False, CONTRADICTED)])
+def test_whether_repeats_are_equal(equal, verdict):
+    rows = router_rows()
+    rows[2].bitwise_equal = equal
+    assert claim("The semaphore makes").finding(rows).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdicts"),
+    [
+        (2.5, (CONFIRMED, CONFIRMED, CONTRADICTED)),
+        (1.0, (CONTRADICTED, CONTRADICTED, CONFIRMED)),
+    ],
+)
+def test_the_or_reduction(ratio, verdicts):
+    rows = []
+    for k in (4, 8, 16):
+        for variant, us in (("reduce", 10.0 * ratio), ("unrolled", 10.0)):
+            more = {"workload": "or_reduce-int64", "m": 64, "n": 64, "k": k}
+            rows.append(of_problem(f"or-64x64x{k}-int64", f"triton/or_reduce.{variant}", us, **more))
+    beginnings = ("tl.reduce is about", "tl.reduce is up to", "At K = 4")
+    assert tuple(claim(beginning).finding(rows).verdict for beginning in beginnings) == verdicts
+    assert claim("A constant tile").finding(rows).verdict == NO_ROWS
+
+
+def test_splitk_against_data_parallel():
+    rows = []
+    for size, gain in ((512, 2.0), (4096, 2.5), (16384, 4.0)):
+        more = {"workload": "w4a16", "m": 16, "n": size, "k": size}
+        name = f"w4a16-16x{size}x{size}-fp16-g128"
+        rows.append(of_problem(name, "triton/w4a16.data_parallel", 40.0, **more))
+        rows.append(of_problem(name, "triton/w4a16.split_k", 40.0 / gain, protocol="atomic", **more))
+        for split, us in ((1, 30.0), (4, 10.0), (8, 8.0)):
+            rows.append(of_problem(name, f"triton/w4a16.last_arriver@s{split}", us, protocol="last_arriver", **more))
+    assert claim("SplitK is 124%").finding(rows).measured.startswith("mean 2.833x, ")
+    assert claim("SplitK is 124%").finding(rows).verdict == CONFIRMED
+    assert claim("SplitK is 295%").finding(rows).measured.startswith("largest 4.000x, ")
+    assert claim("The best split on an H100").finding(rows) == claims.Finding("split 8 on 3", CONFIRMED)
+
+
+@pytest.mark.parametrize(("us", "verdict"), [(20.0, CONTRADICTED), (10240.0, CONFIRMED)])
+def test_whether_the_router_is_bound_by_computing(us, verdict):
+    """The same time at 1 and 1024 tokens is a thousand times the TFLOPS."""
+    rows = [row(BASELINE, 1, 10.0), row(BASELINE, 1024, us)]
+    assert claim("Matrix multiplication").finding(rows).verdict == verdict
+
+
+def test_what_needs_no_rows():
+    assert claim("Grouped").finding([]) == claims.Finding("counted: a row 90, 3 x 3 54, 36 fewer", CONFIRMED)
+    assert claim("do_bench").finding([]).verdict == CONTRADICTED
+    assert claim("requires_clean").finding([]).verdict == NOT_TESTABLE
+
+
+def test_of_two_rows_of_one_contender_on_one_problem_the_last_counts():
+    rows = on_suite("skinny-epilogue-bf16", {VECTOR: 1.3, claims.TILE: 1.3})
+    again = on_suite("skinny-epilogue-bf16", {VECTOR: 1.45})
+    assert "median 1.115x" in claim("The reducer's shape").finding([*rows, *again]).measured
+
+
+def test_every_claim_is_in_the_table_and_counted():
+    table = claims.table(router_rows())
+    assert len(table.lines) == len(claims.CLAIMS)
+    assert len({of.text for of in claims.CLAIMS}) == len(claims.CLAIMS)
+    verdicts = [line[-1] for line in table.lines]
+    assert set(verdicts) == set(claims.VERDICTS)
+    assert table.foot.startswith(f"{verdicts.count(CONFIRMED)} confirmed, {verdicts.count(CONTRADICTED)} contradicted")
+    assert all(line[1] and line[4] for line in table.lines)
+    for source in {of.source for of in claims.CLAIMS}:
+        assert source.url in table.foot
+
+
+def test_a_table_a_device_of_what_is_recorded(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        claims.main([])
+    assert "no rows are checked in" in capsys.readouterr().err
+    for device in ("h200", "a100"):
+        for made in router_rows():
+            Journal(tmp_path / device / "router-nk.jsonl").append(made)
+    assert claims.main(["--markdown"]) == 0
+    assert capsys.readouterr().out.count("**claims**") == 2
+
+
+def test_the_command_reads_files(tmp_path, capsys):
+    report.write_json(router_rows(), tmp_path / "rows.json")
+    assert claims.main([str(tmp_path / "rows.json")]) == 0
+    assert "Matrix multiplication is bound by computing" in capsys.readouterr().out
+    (tmp_path / "empty.json").write_text(json.dumps([]))
+    for file, told in (("empty.json", "no rows in"), ("none.json", "No such file")):
+        with pytest.raises(SystemExit, match="2"):
+            claims.main([str(tmp_path / file)])
+        assert told in capsys.readouterr().err

@@ -1,0 +1,115 @@
+"""What pages show of the rows: filled in between markers, plots drawn beside them."""
+
+import pytest
+from made_rows import router_rows
+
+from bench import docs, plots, report
+from bench.journal import BASELINE, Journal
+
+VECTOR = "triton/decompose_k.vector"
+FP32 = "tilus/semaphore.fp32"
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """A project of its own: a results folder of one device, with router-nk.jsonl."""
+    monkeypatch.setattr(report, "ROOT", tmp_path)
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
+    file = Journal(tmp_path / "results" / "h200" / "router-nk.jsonl")
+    for made in router_rows():
+        file.append(made)
+
+
+def test_pages_are_renewed_between_their_markers(results, tmp_path):
+    doc = tmp_path / "README.md"
+    begin, end = "<!-- results:router-nk -->\n", "<!-- /results -->\nafter\n"
+    begin_one = f"<!-- results:router-nk {BASELINE} triton/* -->\n"
+    doc.write_text(f"before\n{begin}old figures\n{end}{begin_one}{end}")
+    assert docs.update([doc], write=False) == [doc]
+    assert "old figures" in doc.read_text()
+    assert docs.update([doc]) == [doc]
+    first, second = doc.read_text().split(begin_one)
+    assert first.startswith(f"before\n{begin}[T, 7168] @") or first.startswith(f"before\n{begin}**[T, 7168] @")
+    assert f"| T | {BASELINE} | {VECTOR} | {FP32} |" in first
+    assert "| 1 | 10.0 | 8.0 (1.25x) * | 12.5 (0.80x) |" in first
+    assert f"| T | {BASELINE} | {VECTOR} |\n" in second
+    assert docs.update([doc]) == []
+
+
+def test_a_marker_of_a_file_that_is_not_there_is_an_error(results, tmp_path):
+    doc = tmp_path / "README.md"
+    doc.write_text("<!-- results:square -->\n<!-- /results -->\n")
+    with pytest.raises(ValueError, match=r"README\.md: results:square"):
+        docs.update([doc])
+
+
+def page(tmp_path, *markers: str):
+    doc = tmp_path / "notes" / "page.md"
+    doc.parent.mkdir(exist_ok=True)
+    ends = [f"<!-- {marker} -->\nold\n<!-- /{marker.split(':')[0].split()[0]} -->\n" for marker in markers]
+    doc.write_text("\n".join(ends))
+    return doc
+
+
+def test_a_page_has_the_matrix_and_the_claims(results, tmp_path):
+    doc = page(tmp_path, "matrix:router-nk", "claims")
+    assert docs.update([doc]) == [doc]
+    text = doc.read_text()
+    assert "\nold\n" not in text
+    assert "| protocol | triton | tilus | tilus over triton |" in text
+    assert "| claim | source | rows | confirmed where | measured | verdict |" in text
+    assert docs.update([doc]) == []
+
+
+def test_a_pages_plots_are_drawn_anew_when_their_rows_change(results, tmp_path):
+    doc = page(tmp_path, "plots:router-nk speedup pareto")
+    drawn = [tmp_path / "notes" / "plots" / "h200" / f"router-nk-{name}.svg" for name in ("speedup", "pareto")]
+    assert docs.update([doc], write=False) == [doc, *drawn]
+    assert not any(file.exists() for file in drawn)
+    docs.update([doc])
+    assert "![router-nk-speedup](plots/h200/router-nk-speedup.svg)" in doc.read_text()
+    assert [plots.stamped(file) for file in drawn] == [plots.stamp(router_rows())] * 2
+    assert docs.update([doc], write=False) == []
+    Journal(tmp_path / "results" / "h200" / "router-nk.jsonl").append(router_rows()[0])
+    assert docs.update([doc], write=False) == drawn
+
+
+@pytest.mark.parametrize(
+    ("marker", "told"),
+    [
+        ("plots:router-nk", "none asked for; there are latency"),
+        ("plots:router-nk speed", "speed asked for; there are latency"),
+        ("plots:router-nk fused", "router-nk-fused.svg: its rows have nothing to draw"),
+        ("matrix:square", "matrix:square: no device has square.jsonl"),
+    ],
+)
+def test_a_marker_that_cannot_be_filled_is_an_error(results, tmp_path, marker, told):
+    with pytest.raises(ValueError, match=rf"page\.md: .*{told}"):
+        docs.update([page(tmp_path, marker)])
+
+
+@pytest.mark.skipif(not report.recorded(), reason="no rows are checked in yet")
+def test_the_documents_hold_what_was_recorded():
+    stale = docs.update(write=False)
+    assert not stale, f"run python bench/report.py --update-docs: {stale}"
+
+
+def test_code_is_quoted_from_its_file():
+    shown = docs.quoted("bench/docs.py", "quoted", "source =")
+    assert shown.startswith("`bench/docs.py`, `quoted`:\n\n```python\nsource = (report.ROOT / path).read_text()\n")
+    assert '"""' not in docs.quoted("bench/docs.py", "quoted")
+    method = docs.quoted("bench/docs.py", "_Page.fresh")
+    assert method.startswith("`bench/docs.py`, `_Page.fresh`:\n\n```python\nbegin, ")
+
+
+@pytest.mark.parametrize(
+    "marker, words",
+    [
+        (("nowhere.py", "f"), "no such file"),
+        (("bench/docs.py", "nothing"), "no nothing"),
+        (("bench/docs.py", "quoted", "not in it"), "no line of quoted contains 'not in it'"),
+    ],
+)
+def test_code_that_is_not_there_is_refused(marker, words):
+    with pytest.raises(ValueError, match=words):
+        docs.quoted(*marker)

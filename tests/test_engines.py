@@ -1,0 +1,149 @@
+"""The engines of tilus' products: each right on shapes that fit no tile, and chosen by what the operands allow."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+
+from bench import contenders
+from bench.resources import Task, compile_all
+from common.accuracy import Judge
+from common.epilogue import Epilogue
+from common.kernel import MatmulConfig
+from common.problem import Layout, Matmul
+from kernels_tilus import band, decompose_k, stream_k
+from kernels_tilus.band import BandConfig
+
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+KN, NK = Layout.KN, Layout.NK
+
+RAGGED = Matmul(70, 130, 1096, layout=NK, epilogue=Epilogue.RELU)
+ON_TENSOR_CORES = [
+    BandConfig(16, 32, 64, 3, 4, 3),
+    BandConfig(64, 64, 64, 3, 4, 2, "wgmma"),
+    BandConfig(64, 128, 128, 2, 4, 3, "wgmma"),
+    BandConfig(128, 64, 64, 1, 4, 5, "wgmma"),
+    BandConfig(16, 64, 256, 2, 4, 2, "wgmma_swapped"),
+    BandConfig(32, 128, 64, 4, 4, 4, "wgmma_swapped"),
+]
+ON_CUDA_CORES = [BandConfig(32, 32, 32, 3, 2, 2, "simt"), BandConfig(128, 64, 64, 1, 4, 2, "simt")]
+
+
+def check(kernel_file, problem: Matmul, config: MatmulConfig, device: torch.device) -> None:
+    inputs = problem.inputs(device)
+    out = torch.full((problem.m, problem.n), float("nan"), dtype=problem.out_dtype, device=device)
+    kernel_file.matmul(
+        inputs.a,
+        inputs.b,
+        bias=inputs.bias,
+        epilogue=problem.epilogue,
+        out=out,
+        out_dtype=problem.out_dtype,
+        config=config,
+    )
+    accuracy = Judge(problem, inputs).judge(out, 1)
+    assert accuracy.ok, accuracy
+
+
+def reducing(config: BandConfig) -> decompose_k.DecomposeKConfig:
+    return decompose_k.DecomposeKConfig(**vars(config))
+
+
+@pytest.mark.parametrize("config", [*ON_TENSOR_CORES, *ON_CUDA_CORES], ids=str)
+@pytest.mark.parametrize("problem", [RAGGED, Matmul(3, 24, 40, FP16, FP32, NK)], ids=lambda problem: problem.name)
+def test_every_engine_is_right(config, problem, device):
+    check(decompose_k, problem, reducing(config), device)
+
+
+@pytest.mark.parametrize("problem", [
+    Matmul(33, 65, 77, FP32, layout=NK),
+    Matmul(33, 65, 77, FP32, layout=KN, epilogue=Epilogue.BIAS_RELU),
+    Matmul(5, 7, 33, BF16, layout=KN),
+    Matmul(1, 1, 1, FP16, layout=NK),
+], ids=lambda problem: problem.name)  # fmt: skip
+def test_cuda_cores_take_every_dtype_and_size(problem, device):
+    for config in (band.default_config(problem, 4), *ON_CUDA_CORES):
+        assert band.supports(problem, config) is None
+        check(decompose_k, problem, reducing(config), device)
+
+
+@pytest.mark.parametrize("engine", ["mma", "wgmma", "wgmma_swapped"])
+def test_a_program_that_walks_several_tiles_goes_on_counting_phases(engine, device):
+    """7 tiles of 5 steps among 4 programs, with 3 stages: every tile begins at another stage."""
+    config = stream_k.StreamKConfig(64, 64, 64, 1, 4, 3, engine, programs=4)
+    check(stream_k, Matmul(64, 7 * 64, 5 * 64, layout=NK), config, device)
+
+
+@pytest.mark.parametrize("elements", [1, 2, 4])
+@pytest.mark.parametrize("config", [ON_TENSOR_CORES[1], ON_TENSOR_CORES[4]], ids=str)
+def test_operands_off_the_alignment_go_through_an_engine_that_takes_them(config, elements, device):
+    problem = Matmul(9, 64, 128, layout=NK)
+    inputs = problem.inputs(device)
+    wide_a = torch.zeros(9, 128 + elements, dtype=BF16, device=device)
+    wide_a[:, elements:] = inputs.a
+    engine = band.settings(problem, config, band.vectors(problem, wide_a[:, elements:], inputs.b.T)).tile.engine
+    assert engine == ("simt" if elements == 1 else "mma")
+    out = decompose_k.matmul(wide_a[:, elements:], inputs.b, config=reducing(config))
+    assert Judge(problem, inputs).judge(out, 1).ok
+
+
+@pytest.mark.parametrize(
+    "problem, config, reason",
+    [
+        (replace(RAGGED, layout=KN), ON_TENSOR_CORES[1], "must be stored [N, K]"),
+        (replace(RAGGED, k=1092), ON_TENSOR_CORES[1], "K = 1092: TMA takes rows of 16-byte multiples"),
+        (RAGGED, replace(ON_TENSOR_CORES[1], num_warps=8), "8 warps: wgmma of tilus 0.2.0 is one warpgroup's"),
+        (RAGGED, replace(ON_TENSOR_CORES[1], block_m=32), "32x64x64: not a multiple of 64x16x64"),
+        (RAGGED, replace(ON_TENSOR_CORES[4], block_n=32), "32x16x256: not a multiple of 64x16x64"),
+        (RAGGED, replace(ON_TENSOR_CORES[2], block_n=512, block_k=64), "a TMA copies 256 rows at most"),
+        (RAGGED, replace(ON_TENSOR_CORES[3], block_n=256, num_stages=2), "more than 128 sums a thread"),
+        (RAGGED, replace(ON_TENSOR_CORES[1], num_stages=15), "bytes of shared memory"),
+        (RAGGED, replace(ON_TENSOR_CORES[1], engine="cublas"), "engine is 'cublas'; accepted: mma, wgmma"),
+        (RAGGED, replace(ON_TENSOR_CORES[0], num_warps=3), "3 warps do not divide"),
+        (RAGGED, replace(ON_CUDA_CORES[0], num_stages=3), "num_stages is 3; accepted: 2"),
+        (RAGGED, replace(ON_CUDA_CORES[0], block_m=8, block_n=8), "do not divide a 8x8 tile"),
+        (Matmul(4, 16, 129), ON_TENSOR_CORES[0], "K = 129 is odd"),
+        (Matmul(4, 7, 128), ON_TENSOR_CORES[0], "N = 7 is odd"),
+        (Matmul(4, 16, 128, FP32, layout=NK), ON_TENSOR_CORES[1], "fp32 inputs: tensor cores round them to TF32"),
+    ],
+)
+def test_what_an_engine_cannot_take_has_a_reason(problem, config, reason):
+    assert reason in band.supports(problem, config)
+
+
+@pytest.mark.parametrize("problem", [RAGGED, Matmul(4, 7, 129), Matmul(64, 64, 512, FP32)], ids=lambda p: p.name)
+def test_the_space_holds_what_the_problem_can_run_on(problem):
+    engines = {config.engine for config in band.space(problem, (1, 2))}
+    assert engines == ({"mma", "wgmma", "wgmma_swapped"} if problem is RAGGED else {"simt"})
+
+
+def test_a_config_survives_json_and_names_its_engine_where_it_is_not_the_usual():
+    for config in (*ON_TENSOR_CORES, *ON_CUDA_CORES):
+        assert BandConfig(**json.loads(json.dumps(asdict(config)))) == config
+    assert str(ON_TENSOR_CORES[0]) == "16x32x64 s3 w4 p3"
+    assert str(ON_TENSOR_CORES[1]) == "64x64x64 s3 w4 p2 wgmma"
+
+
+COMPILED = {
+    "mma": (BandConfig(32, 64, 128, 1, 4, 4), {"mma.sync"}, {"cp.async 16 B"}),
+    "wgmma": (BandConfig(128, 128, 64, 1, 4, 6, "wgmma"), {"wgmma.mma_async"}, {"tensor load"}),
+    "wgmma_swapped": (BandConfig(16, 64, 128, 1, 4, 5, "wgmma_swapped"), {"wgmma.mma_async"}, {"tensor load"}),
+    "simt": (BandConfig(64, 64, 32, 1, 4, 2, "simt"), set(), set()),
+}
+
+
+@pytest.mark.parametrize("engine", COMPILED)
+def test_an_engine_is_compiled_to_its_instructions_without_spills(engine, tmp_path):
+    config, products, copies = COMPILED[engine]
+    kernel = contenders.find("tilus/tiled")
+    (built,) = compile_all(
+        [Task(kernel, Matmul(256, 256, 7168, layout=NK), kernel.config_from(vars(config)), "space", "sm_90a")], tmp_path
+    )
+    if built.skipped:
+        pytest.skip(built.skipped)
+    assert not built.error
+    (gpu_kernel,) = built.gpu_kernels
+    assert gpu_kernel.spills == 0 and not gpu_kernel.over("sm_90a")
+    assert set(gpu_kernel.instructions.get("tensor cores", {})) == products
+    assert set(gpu_kernel.instructions.get("async copies", {})) == copies

@@ -1,0 +1,129 @@
+"""Language x protocol, from made rows."""
+
+from dataclasses import replace
+
+import pytest
+from made_rows import router_rows, row
+
+from bench import matrix, report
+from bench.journal import BASELINE
+
+VECTOR = "triton/decompose_k.vector"
+
+
+def made(contender: str, protocol: str, tokens: int, us: float | None, **more):
+    """more: fields of the row."""
+    status = {"status": "unsupported", "message": "no clusters"} if us is None else {}
+    return replace(row(contender, tokens, us, **status), protocol=protocol, **more)
+
+
+def rows():
+    """Two problems. Triton: separate 1.25x and 2x, of which a slower variant takes nothing; tilus: separate 1x and 1x,
+    serial on the first alone, cluster on none."""
+    return [
+        row(BASELINE, 1),
+        made("triton/decompose_k.vector", "separate", 1, 8.0, launches=2, workspace_bytes=1024),
+        made("triton/decompose_k.tile", "separate", 1, 9.0, launches=2, workspace_bytes=10**9),
+        made("tilus/decompose_k.vector", "separate", 1, 10.0, launches=2, workspace_bytes=1024),
+        made("tilus/semaphore.fp32", "serial", 1, 20.0, launches=1, deterministic=False),
+        made("tilus/cluster", "cluster", 1, None),
+        row(BASELINE, 16),
+        made("triton/decompose_k.vector", "separate", 16, 5.0, launches=2, workspace_bytes=4 * 2**20),
+        made("tilus/decompose_k.vector", "separate", 16, 10.0, launches=2, workspace_bytes=2048),
+        made("tilus/cluster", "cluster", 16, None),
+    ]
+
+
+def lines(table: report.Table, *keys: str) -> dict:
+    """By the cells under these headings, the line as a dict of its heading's last words."""
+    named = [dict(zip((head.replace("\n", " ") for head in table.header), line, strict=True)) for line in table.lines]
+    return {tuple(line[key] for key in keys): line for line in named}
+
+
+def test_the_language_is_told_apart_from_the_protocol():
+    table = matrix.effect_table(rows())
+    assert table.header == ["protocol", "triton", "tilus", "tilus over\ntriton"]
+    assert table.lines == [
+        ["separate", "1.581", "1.000", "0.632"],  # sqrt(1.25 * 2), and its inverse
+        ["serial", "", "0.500 (1 of 2)", ""],
+        ["cluster", "", "unsupported", ""],
+    ]
+    assert "the languages are up to 1.58x apart" in table.foot
+    assert "in tilus the protocols" not in table.foot  # only one has both problems
+
+
+def test_how_far_protocols_are_apart_is_told_of_cells_with_all_problems():
+    more = [*rows(), made("tilus/semaphore.fp32", "serial", 16, 40.0)]
+    assert "in tilus the protocols are up to 2.83x apart" in matrix.effect_table(more).foot  # 1 over sqrt(0.5 * 0.25)
+
+
+def test_a_spread_over_problems_is_told_of_three_and_more():
+    three = [
+        *rows(),
+        row(BASELINE, 64),
+        *(made(f"{of}/decompose_k.vector", "separate", 64, 10.0) for of in matrix.PAIR),
+    ]
+    assert matrix.effect_table(three).lines[0][-1] == "0.737 (0.50-1.00)"
+
+
+def test_a_cell_is_told_in_full():
+    found = lines(matrix.cells_table(rows()), "protocol", "language")
+    assert found["separate", "triton"] == {
+        "protocol": "separate",
+        "language": "triton",
+        "times torch.mm (geometric mean)": "1.581",
+        "share of floor": "79%",  # of 5 us to read: 8.0 and 5.0
+        "faster / tie / slower": "2 / 0 / 0",
+        "fastest of all": "2",
+        "error / torch's": "1.00",
+        "deterministic": "yes",
+        "launches": "2",
+        "workspace": "1 KiB to 4.0 MiB",  # of what was fastest, not of the other variant
+        "problems": "2 of 2",
+    }
+    assert found["serial", "tilus"]["faster / tie / slower"] == "0 / 0 / 1"
+    assert found["serial", "tilus"]["deterministic"] == "no"
+    assert found["serial", "tilus"]["problems"] == "1 of 2"
+    assert found["cluster", "tilus"]["problems"] == "unsupported"
+    assert "tilus cluster: no clusters" in matrix.cells_table(rows()).details
+
+
+def test_each_problem_has_its_best_of_every_cell():
+    table = matrix.problems_table(rows())
+    assert table.header == ["T", "triton\nseparate", "tilus\nseparate", "tilus\nserial"]
+    assert table.lines == [["1", "1.25 *", "1.00 =", "0.50"], ["16", "2.00 *", "1.00 =", ""]]
+    full = lines(matrix.lines_table(rows()), "T", "protocol", "language")
+    assert full["1", "separate", "triton"]["fastest contender"] == "decompose_k.vector"
+    assert full["1", "separate", "triton"]["cold us"] == "8.00"
+    assert len(full) == 5
+
+
+def test_a_config_of_another_shape_is_marked():
+    changed = [replace(of, config_source="nearest") if of.contender == VECTOR else of for of in rows()]
+    assert matrix.problems_table(changed).lines[0][1] == "1.25° *"
+
+
+def test_the_order_is_that_of_the_protocols_whatever_the_order_of_rows():
+    names = [cell.name for cell in matrix.cells(reversed(rows()), "cold")]
+    assert names == ["triton separate", "tilus separate", "tilus serial", "tilus cluster"]
+
+
+def test_a_protocol_and_a_language_of_the_future_stand_last():
+    more = [*rows(), made("new/matmul", "telepathy", 1, 1.0), made("new/matmul", "telepathy", 16, 1.0)]
+    assert [cell.name for cell in matrix.cells(more, "cold")][-1] == "new telepathy"
+    assert matrix.effect_table(more).header == ["protocol", "triton", "tilus", "new", "tilus over\ntriton"]
+
+
+def test_rows_that_were_not_timed_have_no_matrix():
+    with pytest.raises(ValueError, match="rows that were timed"):
+        matrix.tables([row(VECTOR, 1, None)])
+
+
+def test_the_command_prints_it_from_a_file(tmp_path, capsys):
+    report.write_json(router_rows(), tmp_path / "rows.json")
+    assert report.main([str(tmp_path / "rows.json"), "--matrix"]) == 0
+    shown = capsys.readouterr().out
+    assert "language x protocol: [T, 7168] @ [7168, 256], bf16, weight stored [N, K]" in shown
+    assert "the cells by T, in full" in shown
+    assert report.main([str(tmp_path / "rows.json"), "--matrix", "--markdown"]) == 0
+    assert "| protocol | triton | tilus | tilus over triton |" in capsys.readouterr().out

@@ -1,0 +1,210 @@
+"""Every operation through the same referee, rotation, journal, tables and tuned tables."""
+
+import dataclasses
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import made_rows
+import pytest
+import torch
+
+from bench import report, worker, workloads
+from bench.contenders import all_contenders, find
+from bench.journal import Row, command_of, problem_fields
+from bench.ops import BASELINES, OPS
+from bench.referee import Fault, Referee
+from bench.tuning import write_table
+from common import tuned
+from common.kernel import Kernel
+from common.or_reduce import OrReduce, OrReduceConfig
+from common.problem import Layout, Matmul, Problem
+from common.tensors import mapped, named_tensors
+from common.w4a16 import W4A16Matmul
+
+CPU = torch.device("cpu")
+LISTED = [problem for suite in workloads.SUITES for problem in suite.problems(None, workloads.Asked())]
+SMALL = [Matmul(3, 16, 64, layout=Layout.NK), OrReduce(5, 7, 3), W4A16Matmul(2, 32, 128)]
+OR = SMALL[1]
+
+each_small = pytest.mark.parametrize("problem", SMALL, ids=lambda problem: problem.op)
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """An empty folder of tuned tables."""
+    monkeypatch.setattr(tuned, "TABLES", tmp_path)
+    tuned.table.cache_clear()
+    tuned.pick.cache_clear()
+    yield tmp_path
+    tuned.table.cache_clear()
+    tuned.pick.cache_clear()
+
+
+def test_every_contender_solves_a_known_operation_and_every_operation_has_its_baseline():
+    known = all_contenders()
+    assert {kernel.op for kernel in known} <= set(OPS)
+    for name, op in OPS.items():
+        assert find(op.baseline).op == name == op.problem.op
+
+
+def test_every_listed_problem_has_a_name_of_its_own_and_comes_back_from_its_fields():
+    distinct = set(LISTED)
+    assert len({problem.name for problem in distinct}) == len(distinct)
+    for problem in distinct:
+        fields = json.loads(json.dumps(problem_fields(problem)))
+        assert type(problem).from_fields(fields) == problem
+        assert problem.key.keys() <= problem.fields.keys()
+    assert {problem.op for problem in distinct} == set(OPS)
+
+
+@each_small
+def test_the_referee_passes_the_baseline_and_fails_what_writes_nothing(problem):
+    referee = Referee(problem, CPU, seed=0)
+    baseline = find(OPS[problem.op].baseline)
+    accuracy, equal = referee.examine(worker.launcher(baseline, problem, None), 1, deterministic=True)
+    assert accuracy.ok and equal
+    with pytest.raises(Fault, match="elements are"):
+        referee.judged(lambda inputs, out: out, roundings=1)
+
+
+def test_one_wrong_bit_of_an_integer_is_wrong():
+    referee = Referee(OR, CPU, seed=0)
+    honest = worker.launcher(find("torch/bitwise_or"), OR, None)
+
+    def flips_one(inputs, out):
+        honest(inputs, out)
+        out[1, 2] ^= 1 << 40
+        return out
+
+    with pytest.raises(Fault, match="1 of 35 elements are not right to the bit"):
+        referee.judged(flips_one, roundings=1)
+
+
+def test_a_changed_part_of_the_inputs_is_named():
+    problem = SMALL[2]
+
+    def spoils_scales(inputs, out):
+        inputs.weight.scales.mul_(2)
+        return out.copy_(problem.torch_answer(inputs))
+
+    with pytest.raises(Fault, match=r"changes its input weight\.scales"):
+        Referee(problem, CPU, seed=0).judged(spoils_scales, roundings=1)
+
+
+class SmallCache:
+    l2_bytes = 1 << 12
+
+
+@each_small
+def test_the_rotation_shares_inputs_and_lays_out_once(problem, monkeypatch):
+    monkeypatch.setattr(worker, "clock_of", lambda device: SmallCache)
+    rotation = worker._Rotation(problem, CPU, seed=0)
+    laid_out = []
+
+    def arguments(problem: Problem, inputs):
+        laid_out.append(inputs)
+        return problem.arguments(inputs)
+
+    kernel = replace(find(OPS[problem.op].baseline), variant="laid_out", arguments=arguments)
+    sets = [rotation.arguments(kernel, config) for config in (None, "another")][1]
+    assert len(laid_out) == len(sets) >= 2  # once for both configs
+    assert sum(of.nbytes for of in sets) > 3 * SmallCache.l2_bytes
+    assert all(of.kwargs["config"] == "another" for of in sets)
+    addresses = [{tensor.data_ptr() for _, tensor in named_tensors(of)} for of in sets]
+    assert all(not one & other for one, other in pairwise(addresses))
+    for of, read in zip(sets, rotation.reads(), strict=True):
+        assert {tensor.data_ptr() for tensor in read} == {tensor.data_ptr() for _, tensor in named_tensors(of)}
+
+
+@each_small
+def test_calls_of_the_rotation_are_right(problem, monkeypatch):
+    monkeypatch.setattr(worker, "clock_of", lambda device: SmallCache)
+    baseline = find(OPS[problem.op].baseline)
+    timed = worker.timed("baseline", baseline, problem, None, CPU, seed=0)
+    worker._rotation.cache_clear()
+    expected = problem.torch_answer(problem.inputs(CPU))
+    for index in range(2):
+        torch.testing.assert_close(timed.call(index), expected)
+
+
+def test_what_a_constant_needs_read_is_one_element():
+    problem = replace(OR, constant=True)
+    inputs = problem.inputs(CPU)
+    assert [tensor.numel() for tensor in problem.operands(inputs)] == [1]
+    assert len(inputs.a.unique()) == 1
+
+
+def row_of(kernel: Kernel, problem: Problem, us: float, **values) -> Row:
+    """A made-up row of any operation, told by one of a product."""
+    made = made_rows.row(us=us, baseline_us=10.0)
+    own = {"contender": kernel.full_name, "language": kernel.language.value, "protocol": kernel.protocol.value}
+    timing = made.timing
+    if kernel.full_name in BASELINES:
+        timing = {mode: figures | {"verdict": "baseline"} for mode, figures in timing.items()}
+    return replace(made, problem=problem_fields(problem), timing=timing, **own, **values)
+
+
+@each_small
+def test_tables_tell_times_the_baseline_of_the_operation(problem):
+    baseline = find(OPS[problem.op].baseline)
+    rows = [row_of(baseline, problem, 10.0), row_of(find("triton/or_reduce.reduce"), problem, 5.0)]
+    name = baseline.full_name.replace("/", ".")
+    assert f"times\n{name}" in report.problem_table(rows).header
+    assert f"times faster than {name}" in report.overview_table(rows).foot
+    (line,) = report.summary_table(rows).lines[:1]
+    assert line[:2] == ["triton", "none"]  # the baseline is in no group
+
+
+def test_rows_of_two_operations_stand_in_one_table():
+    rows = [row_of(find(OPS[problem.op].baseline), problem, 10.0) for problem in SMALL]
+    assert "times faster than the baseline" in report.overview_table(rows).foot
+
+
+def test_rows_from_before_there_were_operations_are_of_products():
+    old = made_rows.row().to_json()
+    del old["problem"]["op"]
+    read = Row.from_json(old | {"schema": 3})
+    assert read.problem["op"] == "matmul" and read.schema == made_rows.row().schema
+
+
+def test_a_command_names_the_problem():
+    command = command_of(OR, "triton/or_reduce.reduce", ["cold"], {})
+    assert command == ("python bench/compare.py --problem or-5x7x3-int64 --only triton/or_reduce.reduce --timing cold")
+
+
+def test_listed_problems_are_found_by_name_and_picked_by_what_is_asked():
+    name = "or-2048x4096x16-int64"
+    ((suite, problem),) = workloads.problems(None, names=[name])
+    assert (suite, problem.name) == ("or_reduce-int64", name)
+    picked = workloads.problems("w4a16", dtype="bf16")
+    assert picked and all(problem.dtype is torch.bfloat16 for _, problem in picked)
+    with pytest.raises(ValueError, match="none so"):
+        workloads.problems("or_reduce", epilogue="relu")
+    with pytest.raises(ValueError, match="no problem of layout nk"):
+        workloads.problems("or_reduce", layout="nk")
+    with pytest.raises(ValueError, match="problem is 'or-1x1x1-int8'"):
+        workloads.problems(None, names=["or-1x1x1-int8"])
+
+
+def test_what_a_search_found_is_taken_for_the_nearest_problem(table):
+    kernel = find("triton/or_reduce.reduce")
+    found = {OrReduce(64, 128, 4): OrReduceConfig(32, 1), OrReduce(64, 128, 16): OrReduceConfig(64, 2)}
+    searched = [
+        row_of(kernel, problem, 5.0, config=dataclasses.asdict(config), config_source="search")
+        for problem, config in found.items()
+    ]
+    write_table("gpu", searched)
+    for problem, config in found.items():
+        assert tuned.pick(kernel, problem, "gpu") == (config, "tuned")
+    assert tuned.pick(kernel, OrReduce(128, 128, 5), "gpu") == (OrReduceConfig(32, 1), "nearest")
+    assert tuned.pick(kernel, OrReduce(64, 128, 16, torch.int32), "gpu") == (OrReduceConfig(64, 2), "nearest")
+
+
+def test_tensors_are_found_and_changed_wherever_they_are():
+    inputs = SMALL[2].inputs(CPU)
+    assert [name for name, _ in named_tensors(inputs)] == ["a", "weight.qweight", "weight.scales", "weight.qzeros"]
+    copied = mapped(torch.clone, inputs)
+    pairs = list(zip(named_tensors(inputs), named_tensors(copied), strict=True))
+    assert all(torch.equal(one, other) and one.data_ptr() != other.data_ptr() for (_, one), (_, other) in pairs)
+    assert [name for name, _ in named_tensors({"x": [inputs.a], "y": (None, 3)})] == ["x.0"]

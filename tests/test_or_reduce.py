@@ -1,0 +1,185 @@
+"""or_reduce, every variant of both languages: bit for bit what a loop of torch.bitwise_or gives."""
+
+from dataclasses import replace
+from functools import reduce
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kernels_tilus
+import kernels_triton
+from common.kernel import Kernel
+from common.or_reduce import LARGEST_K, OrReduce, OrReduceConfig, or_reduce_problem, row_stride
+from kernels_triton.or_reduce import generated_source
+
+INT32, INT64 = torch.int32, torch.int64
+ALL = [kernel for kernel in (*kernels_triton.KERNELS, *kernels_tilus.KERNELS) if kernel.name == "or_reduce"]
+CONTROLS = [kernel for kernel in ALL if kernel.supports(OrReduce(1, 1, 1), None)]
+KERNELS = [kernel for kernel in ALL if kernel not in CONTROLS]
+SEED_SHAPES = [(64, 128, 4), (128, 256, 8), (256, 512, 16), (512, 1024, 4), (1024, 2048, 8), (2048, 4096, 16)]
+
+each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.full_name)
+
+
+def answer(a: torch.Tensor) -> torch.Tensor:
+    """Element by element, in Python's own integers."""
+    m, n, _ = a.shape
+    rows = [reduce(int.__or__, row) for row in a.reshape(m * n, -1).tolist()]
+    return torch.tensor(rows, dtype=a.dtype, device=a.device).view(m, n)
+
+
+def run(kernel: Kernel, a: torch.Tensor, config: OrReduceConfig | None = None) -> torch.Tensor:
+    """Into an output that holds the complement of the right answer, between two rows that stay as they are."""
+    m, n, _ = a.shape
+    held = torch.full((m + 2, n), 77, dtype=a.dtype, device=a.device)
+    out = held[1:-1]
+    out.copy_(~answer(a))
+    assert kernel.launch(a, out=out, config=config) is out
+    assert (held[[0, -1]] == 77).all()
+    return out
+
+
+def small_config(kernel: Kernel, problem: OrReduce) -> OrReduceConfig:
+    """The least threads and rows: more than one block for few rows."""
+    return min(kernel.configs(problem), key=lambda config: (config.num_warps, config.block))
+
+
+@each_kernel
+@pytest.mark.parametrize("dtype", [INT32, INT64], ids=str)
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 8, 12, 16, 33, LARGEST_K])
+def test_matches_torch_bit_for_bit(kernel, k, dtype, device):
+    problem = OrReduce(3, 15, k, dtype)
+    inputs = problem.inputs(device)
+    assert torch.equal(run(kernel, inputs.a, small_config(kernel, problem)), answer(inputs.a))
+
+
+@each_kernel
+@settings(max_examples=8, deadline=None)
+@given(
+    m=st.integers(1, 5),
+    n=st.integers(1, 17),
+    k=st.integers(1, LARGEST_K),
+    dtype=st.sampled_from([INT32, INT64]),
+    spare=st.integers(0, 3),
+    seed=st.integers(0, 1 << 30),
+)
+def test_ragged_shapes_and_row_strides(kernel, m, n, k, dtype, spare, seed, device):
+    """A's rows stand `spare` elements apart, which are not read: all of their bits are set."""
+    problem = OrReduce(m, n, k, dtype)
+    wide = torch.full((m, n, k + spare), -1, dtype=dtype, device=device)
+    a = wide[:, :, :k]
+    a.copy_(problem.inputs(device, seed).a)
+    assert torch.equal(run(kernel, a, small_config(kernel, problem)), answer(a))
+
+
+@pytest.mark.gpu
+@each_kernel
+@pytest.mark.parametrize("shape", SEED_SHAPES, ids=str)
+def test_all_configs_on_the_seeds_shapes(kernel, shape, device):
+    problem = OrReduce(*shape)
+    inputs = problem.inputs(device)
+    expected = problem.reference(inputs)
+    for config in {kernel.default_config(problem), *kernel.configs(problem)}:
+        out = ~expected
+        kernel.launch(inputs.a, out=out, config=config)
+        assert torch.equal(out, expected), config
+
+
+@each_kernel
+def test_allocates_and_takes_its_own_config(kernel, device):
+    problem = OrReduce(2, 3, 5, INT32)
+    inputs = problem.inputs(device)
+    y = kernel.launch(inputs.a)
+    assert y.dtype is INT32 and torch.equal(y, answer(inputs.a))
+
+
+@each_kernel
+def test_every_config_of_the_space_is_supported(kernel):
+    for k in range(1, LARGEST_K + 1):
+        for dtype in (INT32, INT64):
+            problem = OrReduce(7, 9, k, dtype)
+            configs = [kernel.default_config(problem), *kernel.configs(problem)]
+            assert len(configs) > 3
+            assert not [config for config in configs if kernel.supports(problem, config)]
+
+
+@pytest.mark.parametrize("kernel", CONTROLS, ids=lambda kernel: kernel.full_name)
+def test_controls_are_right_for_a_constant_and_sit_out_otherwise(kernel, device):
+    problem = OrReduce(3, 5, 6, constant=True)
+    inputs = problem.inputs(device)
+    assert kernel.supports(problem, None) is None
+    assert "constant" in kernel.supports(replace(problem, constant=False), None)
+    assert torch.equal(run(kernel, inputs.a), answer(inputs.a))
+
+
+def test_generated_source_has_a_line_for_every_k():
+    assert generated_source(5).count("tl.load") == 5
+    assert "for " not in generated_source(5)
+
+
+def test_every_k_counts():
+    """An answer that leaves any one k out is not the answer."""
+    problem = OrReduce(16, 16, 16)
+    inputs = problem.inputs("cpu")
+    whole = problem.reference(inputs)
+    for k in range(16):
+        left = torch.cat([inputs.a[:, :, :k], inputs.a[:, :, k + 1 :]], dim=-1)
+        assert not torch.equal(answer(left), whole)
+    assert torch.equal(answer(inputs.a), whole)
+
+
+@each_kernel
+def test_an_impossible_config_is_one_clear_error(kernel):
+    """A block that is no power of two for Triton, not whole rows of what the threads read for tilus."""
+    a = torch.zeros(2, 3, 4, dtype=INT64)
+    config = OrReduceConfig(block=48, num_warps=8)
+    with pytest.raises(ValueError, match=f"config is {config}; block {config.block} is not a "):
+        kernel.launch(a, config=config)
+
+
+A = torch.zeros(4, 6, 8, dtype=INT64)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (dict(a=[1]), TypeError, "a is list"),
+        (dict(a=A.float()), TypeError, "a has dtype torch.float32"),
+        (dict(a=A[0]), ValueError, "a has shape"),
+        (dict(a=A[:, :0]), ValueError, "a has shape"),
+        (dict(a=torch.zeros(1, 1, LARGEST_K + 1, dtype=INT64)), ValueError, "K up to 64"),
+        (dict(a=A.transpose(1, 2)), ValueError, "a has strides"),
+        (dict(a=A[::2]), ValueError, "a has strides"),
+        (dict(a=A[:, ::2, ::2]), ValueError, "a has strides"),
+        (dict(a=torch.zeros(8, dtype=INT64).expand(4, 6, 8)), ValueError, "do not overlap"),
+        (dict(a=A, out=A[0]), ValueError, "out has shape"),
+        (dict(a=A, out=torch.zeros(6, 4, dtype=INT64).T), ValueError, "out has shape"),
+        (dict(a=A, out=torch.zeros(4, 6, dtype=INT32)), TypeError, "out has dtype"),
+        (dict(a=A, out=torch.zeros(4, 6, dtype=INT64, device="meta")), ValueError, "out is on meta"),
+        (dict(a=A, out=3), TypeError, "out is int"),
+    ],
+)
+def test_bad_input_is_one_clear_error(arguments, error, message):
+    with pytest.raises(error, match=message):
+        or_reduce_problem(**{"out": None, **arguments})
+
+
+def test_rows_of_what_is_sliced_or_single():
+    assert row_stride(A) == 8
+    assert row_stride(A[:, :, :5]) == 8
+    assert row_stride(A[:, ::2]) == 16
+    assert row_stride(A[:, :3]) is None
+    assert row_stride(A[:1, :3]) == 8
+    assert row_stride(A[:, 2:3]) == 48
+    assert row_stride(A[:1, :1]) == 8
+
+
+def test_the_problem_tells_its_bytes_and_operations():
+    problem = OrReduce(2048, 4096, 16)
+    assert problem.name == "or-2048x4096x16-int64"
+    assert problem.least_bytes == 2048 * 4096 * 17 * 8
+    assert problem.flops == 2048 * 4096 * 15
+    assert replace(problem, constant=True).least_bytes == (2048 * 4096 + 1) * 8
+    assert replace(problem, constant=True, dtype=INT32).name == "or-2048x4096x16-int32-constant"

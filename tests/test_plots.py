@@ -1,0 +1,156 @@
+"""Plots from made rows: what is drawn, in which colours and with which markers, and where names stand."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_rows import router_rows, row
+
+from bench import plots, report, workloads
+from bench.journal import BASELINE
+from common.kernel import Language
+from common.protocol import Protocol
+
+VECTOR = "triton/decompose_k.vector"
+NAMED = ["none", "in_block", "separate", "separate+pdl", "serial", "atomic", "last_arriver", "cluster", "stream_k"]
+
+
+def suite_rows(workload: str, **asked):
+    """torch.mm, a fused kernel in both languages and its unfused variant, on every problem."""
+    made = []
+    for name, problem in workloads.problems(workload, **asked):
+        more = {"problem": problem, "workload": name}
+        made.append(row(BASELINE, us=10.0, **more))
+        for language, us in (("triton", 8.0), ("tilus", 9.0)):
+            fused = row(f"{language}/decompose_k.vector", us=us, **more)
+            apart = row(f"{language}/decompose_k.vector_unfused", us=us * 1.25, **more)
+            made += [replace(of, protocol="separate") for of in (fused, apart)]
+    return made
+
+
+def texts(figure) -> set[str]:
+    found = {text.get_text() for axes in figure.axes for text in axes.texts}
+    return found | {text.get_text() for legend in figure.legends for text in legend.get_texts()}
+
+
+def test_every_language_has_a_colour_and_every_protocol_a_marker_of_its_own():
+    assert {language.value for language in Language} <= plots.COLOURS.keys()
+    assert {protocol.value for protocol in Protocol} <= plots.MARKERS.keys()
+    assert len(set(plots.COLOURS.values())) == len(plots.COLOURS)
+    assert len(set(plots.MARKERS.values())) == len(plots.MARKERS)
+
+
+def test_colour_tells_the_language_and_marker_the_protocol_in_every_plot():
+    rows = suite_rows("skinny-epilogue-bf16")
+    for name, plot in plots.PLOTS.items():
+        drawn = {
+            (line.get_color(), line.get_marker())
+            for axes in plot(rows).axes
+            for line in axes.lines
+            if line.get_marker() not in ("None", "")
+        }
+        expected = {(plots.COLOURS[language], plots.MARKERS["separate"]) for language in ("triton", "tilus")}
+        baseline = (plots.COLOURS["torch"], plots.MARKERS["library"])
+        assert expected <= drawn <= {*expected, baseline}, name
+
+
+def test_latency_has_a_panel_for_every_size_of_c_and_a_line_for_every_contender():
+    rows = suite_rows("skinny-epilogue-bf16")
+    figure = plots.latency(rows)
+    titles = [axes.get_title(loc="left").split(",")[0] for axes in figure.axes]
+    assert titles == ["M = N = 16", "M = N = 32", "M = N = 48", "M = N = 64"]
+    assert {of.contender for of in rows} | {"library", "separate"} == texts(figure)
+    assert all(len(axes.containers) == 5 for axes in figure.axes)
+
+
+def test_a_crossover_is_seen_along_both_axes():
+    panels = plots._panels(suite_rows("crossover"))
+    assert [(panel.axis, panel.log, len(panel.places)) for panel in panels] == [("K", True, 8), ("M = N", True, 12)]
+
+
+def test_the_grid_has_all_shapes_side_by_side():
+    (axes,) = plots.grid(suite_rows("skinny-epilogue-bf16")).axes
+    assert len(axes.get_xticklabels()) == 28
+    assert axes.get_xticklabels()[0].get_text() == "16x16x8192"
+
+
+def test_the_speedup_by_t_is_on_a_log_axis_with_intervals():
+    rows = router_rows()
+    (axes,) = plots.speedup(rows).axes
+    assert axes.get_xscale() == "log"
+    assert texts(axes.figure) == {"triton separate", "tilus serial", "separate", "serial"}
+    (triton,) = [bar for bar in axes.containers if len(bar.lines[0].get_xdata()) == 3]
+    figures = rows[1].timing["cold"]
+    (_, low), (_, high) = triton.lines[2][0].get_segments()[0]
+    assert triton.lines[0].get_ydata()[0] == figures["speedup"]
+    assert (low, high) == pytest.approx((figures["speedup_low"], figures["speedup_high"]))
+
+
+def test_the_share_of_the_floor_is_in_percent():
+    (axes,) = plots.floor(router_rows()).axes
+    assert list(axes.containers[0].lines[0].get_ydata()) == [50.0, 50.0, 50.0]  # 5 us of torch.mm's 10
+
+
+def test_fused_is_held_against_unfused():
+    figure = plots.fused(suite_rows("skinny-epilogue-bf16"))
+    assert all(len(axes.containers) == 2 for axes in figure.axes)
+    drawn = [value for axes in figure.axes for bar in axes.containers for value in bar.lines[0].get_ydata()]
+    assert drawn == pytest.approx([1.25] * 28 * 2)
+    assert plots.fused(router_rows()) is None
+
+
+def test_the_pareto_front_joins_those_that_none_beats_in_both():
+    assert plots._front([(1.0, 3.0), (2.0, 1.0), (1.5, 2.0), (2.0, 2.5), (3.0, 1.0)]) == [(1, 3), (1.5, 2), (2, 1)]
+    rows = router_rows()
+    (axes,) = plots.pareto(rows).axes
+    hollow = {bar.lines[0].get_color() for bar in axes.containers if bar.lines[0].get_markerfacecolor() == "white"}
+    assert hollow == {plots.COLOURS["tilus"]}  # which passed on one problem of three
+
+
+@given(st.lists(st.floats(0, 1), max_size=40), st.floats(0.01, 0.1))
+def test_names_are_kept_apart_and_within(heights, gap):
+    placed = plots._apart(sorted(heights), gap)
+    assert len(placed) == len(heights)
+    assert all(-1e-9 <= height <= 1 + 1e-9 for height in placed)
+    least = min(gap, 1 / max(1, len(heights) - 1))
+    assert all(above - below >= least - 1e-9 for below, above in pairwise(placed))
+
+
+def test_names_that_are_apart_stay_where_they_are():
+    assert plots._apart([0.1, 0.5, 0.9], 0.05) == pytest.approx([0.1, 0.5, 0.9])
+    assert plots._apart([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
+
+
+def test_files_are_written_once_a_kind_and_say_which_rows_they_show(tmp_path):
+    rows = [*router_rows(), *suite_rows("square-tutorial")]
+    written = {path.name for path in plots.write(rows, tmp_path / "new")}
+    assert "router-bf16-nk-speedup.svg" in written
+    assert "square-tutorial-fp16-kn-fused.svg" in written
+    assert "router-bf16-nk-fused.svg" not in written
+    assert written == {path.name for path in (tmp_path / "new").iterdir()}
+    once = tmp_path / "new" / "router-bf16-nk-speedup.svg"
+    assert plots.stamped(once) == plots.stamp(router_rows()) != plots.stamp(router_rows()[1:])
+    before = once.read_bytes()
+    plots.save("speedup", router_rows(), once)
+    assert once.read_bytes() == before
+    assert plots.stamped(tmp_path / "none.svg") is None
+
+
+@pytest.mark.parametrize("protocol", [*NAMED, "telepathy"])
+def test_a_protocol_of_any_name_can_be_drawn(protocol):
+    rows = [row(BASELINE, 1), replace(row(VECTOR, 1, 8.0), protocol=protocol)]
+    assert texts(plots.speedup(rows)) == {f"triton {protocol}", protocol}
+
+
+def test_rows_that_were_not_timed_have_no_plots(tmp_path):
+    with pytest.raises(ValueError, match="rows that were timed"):
+        plots.write([row(VECTOR, 1, None)], tmp_path)
+
+
+def test_the_command_writes_them(tmp_path, capsys):
+    report.write_json(router_rows(), tmp_path / "rows.json")
+    assert report.main([str(tmp_path / "rows.json"), "--plot", str(tmp_path / "plots")]) == 0
+    assert "router-bf16-nk-latency.svg" in capsys.readouterr().out.replace("\n", "")
+    assert len(list((tmp_path / "plots").iterdir())) == 5

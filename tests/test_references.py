@@ -1,0 +1,525 @@
+"""The references: right, compiled for one problem at a time, telling what was generated, or sitting out with a reason.
+
+Half precision into an fp32 product, and what searches, need a GPU: on a CPU they are held to their fp32 form, or to
+saying so.
+"""
+
+import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from bench import compare, contenders, environment, worker
+from bench.journal import CRASHED, PASSED, UNSUPPORTED, WRONG
+from bench.process import ROOT
+from bench.referee import Referee
+from bench.references import compiling, custom_op, decompose_k, flashinfer_router, helion_matmul, tlx, torch_compile
+from bench.worker import launcher
+from common.accuracy import Judge
+from common.epilogue import Epilogue
+from common.kernel import Kernel, Language
+from common.problem import Layout, Matmul
+
+# What compiles in a process of its own caches also compiles its headers anew: one process does all of it.
+pytestmark = pytest.mark.xdist_group("references")
+
+FP32, BF16 = torch.float32, torch.bfloat16
+CPU = torch.device("cpu")
+SMALL = Matmul(4, 16, 64, FP32, layout=Layout.NK, epilogue=Epilogue.RELU)
+OF_TORCH = [*torch_compile.KERNELS, *decompose_k.KERNELS, *custom_op.KERNELS[:2]]
+ON_REQUEST = [kernel for kernel in contenders.all_contenders() if kernel.on_request]
+ids = lambda kernel: kernel.full_name  # noqa: E731
+
+
+@pytest.fixture(autouse=True, scope="module")
+def empty_caches(tmp_path_factory):
+    """Inductor finds nothing that an earlier run has left."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        compiling._compiled_for.cache_clear()
+        yield
+    compiling._compiled_for.cache_clear()
+    torch._dynamo.reset()
+
+
+def named(full_name: str) -> Kernel:
+    return contenders.find(full_name)
+
+
+def run(kernel: Kernel, problem: Matmul, inputs=None, config=None):
+    inputs = problem.inputs("cpu") if inputs is None else inputs
+    return launcher(kernel, problem, config)(inputs, None)
+
+
+def checked(full_name: str, problem: Matmul, device=CPU) -> worker.Result:
+    """What the worker makes of a contender before it is timed."""
+    return worker._check(problem, full_name, None, device, 0, tell=lambda _: None)
+
+
+# Right.
+
+
+@pytest.mark.parametrize("kernel", OF_TORCH, ids=ids)
+def test_it_is_right(kernel):
+    if reason := kernel.supports(SMALL, None):
+        pytest.skip(reason)
+    inputs = SMALL.inputs("cpu")
+    judge = Judge(SMALL, inputs)
+    config = kernel.default_config(SMALL)
+    for _ in range(2):  # compiled, and then as compiled
+        assert judge.judge(run(kernel, SMALL, inputs, config), kernel.roundings(config)).ok
+    assert kernel.note() or kernel.full_name == "torch/decompose_k.eager"
+
+
+@pytest.mark.parametrize("epilogue", [epilogue for epilogue in Epilogue if epilogue.has_bias])
+def test_a_vector_goes_through_the_compiler(epilogue):
+    problem = Matmul(4, 16, 64, FP32, epilogue=epilogue)
+    inputs = problem.inputs("cpu")
+    for name in ("torch/compile.default", "torch/decompose_k.compiled"):
+        out = run(named(name), problem, inputs)
+        assert Judge(problem, inputs).judge(out, 2).ok
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", ON_REQUEST, ids=ids)
+@pytest.mark.parametrize(
+    "problem",
+    [Matmul(16, 64, 2048, layout=Layout.NK, epilogue=Epilogue.RELU), Matmul(4, 256, 7168, layout=Layout.NK)],
+    ids=lambda problem: problem.name,
+)
+def test_it_passes_the_referee(kernel, problem, device):
+    if reason := kernel.supports(problem, None):
+        pytest.skip(reason)
+    config = kernel.default_config(problem)
+    try:
+        Referee(problem, device, 0).examine(
+            launcher(kernel, problem, config), kernel.roundings(config), kernel.deterministic
+        )
+    except NotImplementedError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("kernel", [kernel for kernel in ON_REQUEST if kernel.language is not Language.TLX], ids=ids)
+def test_bad_input_is_told_before_anything_is_compiled(kernel):
+    a, b = torch.zeros(4, 8), torch.zeros(9, 16)
+    with pytest.raises(ValueError, match=r"b has shape \(9, 16\); accepted: \(8, N\)"):
+        kernel.launch(a, b)
+
+
+@pytest.mark.parametrize("kernel", [*decompose_k.KERNELS], ids=ids)
+def test_half_precision_into_fp32_needs_a_gpu(kernel):
+    with pytest.raises(NotImplementedError, match="into fp32 needs a GPU"):
+        run(kernel, Matmul(4, 16, 64, BF16))
+
+
+# One problem at a time.
+
+
+def test_without_a_reset_dynamo_falls_back_to_eager_and_says_nothing():
+    """What the references guard against: after so many shapes the compiled function is the function itself."""
+    compiled = 0
+
+    def backend(graph, _):
+        nonlocal compiled
+        compiled += 1
+        return graph.forward
+
+    def function(a, b):
+        return torch.mm(a, b)
+
+    def sweep(reset: bool, **options) -> int:
+        nonlocal compiled
+        torch._dynamo.reset()
+        compiled, shapes = 0, range(2, 14)
+        fast = torch.compile(function, backend=backend, dynamic=False, **options)
+        for m in shapes:
+            if reset:
+                torch._dynamo.reset()
+            fast(torch.ones(m, 4), torch.ones(4, 4))
+        return len(shapes) - compiled
+
+    limit = torch._dynamo.config.recompile_limit
+    assert sweep(reset=False) == 12 - limit > 0  # so many ran as eager torch, under the name of the compiled one
+    assert sweep(reset=True) == 0
+    with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
+        sweep(reset=False, fullgraph=True)
+
+
+def test_every_problem_is_compiled_anew(monkeypatch):
+    kernel = named("torch/compile.default")
+    problems = [Matmul(m, 8, 32, FP32) for m in range(2, 2 + torch._dynamo.config.recompile_limit + 2)]
+    for problem in problems:
+        run(kernel, problem)
+        assert kernel.note() == "compiled to mm"
+    monkeypatch.setattr(torch._dynamo, "reset", lambda: None)
+    with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
+        for problem in problems:
+            run(kernel, problem)
+
+
+def test_of_one_problem_nothing_is_compiled_twice():
+    kernels = [named("torch/compile.default"), named("torch/compile.max_autotune_no_cudagraphs")]
+    problem = Matmul(3, 8, 32, FP32)
+    for kernel in kernels:
+        run(kernel, problem)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for kernel in kernels:
+            run(kernel, problem)
+
+
+def test_a_search_over_all_splits_stays_within_the_limit():
+    configs = named("torch/decompose_k.compiled").configs(Matmul(2, 4, 4096))
+    assert [config.split_k for config in configs] == list(decompose_k.SPLITS)
+    assert len(configs) <= torch._dynamo.config.recompile_limit
+
+
+def test_a_program_of_another_contender_is_not_taken():
+    def function(a, b):
+        return torch.mm(a, b)
+
+    first, second = (compiling.Compiled(function, "default") for _ in range(2))
+    a, b = torch.ones(5, 8), torch.ones(8, 8)
+    first(Matmul(5, 8, 8, FP32), a, b)
+    with pytest.raises(RuntimeError, match="nothing was compiled for 5x8x8-fp32-kn"):
+        second(Matmul(5, 8, 8, FP32), a, b)
+
+
+# What was generated.
+
+PROGRAM = """
+triton_poi_fused_relu_1 = async_compile.triton('triton_poi_fused_relu_1', '''
+def triton_poi_fused_relu_1(in_out_ptr0, xnumel, XBLOCK : tl.constexpr):
+''')
+def decompose_k_mm_64_split_5(args):
+    extern_kernels.bmm_dtype(reinterpret_tensor(arg0_1, (64, 16, 512)), out_dtype=torch.float32, out=buf0)
+    triton_per_fused_mm_0.run(buf0, buf2, 256, 64, stream=stream0)
+def call(args):
+    (buf0,) = decompose_k_mm_64_split_5(decompose_k_mm_64_split_5_args)
+    triton_poi_fused_relu_1.run(buf1, 256, stream=stream0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (PROGRAM, "decompose-K, split 64: bmm_dtype, triton_per_fused_mm_0, triton_poi_fused_relu_1"),
+        ("    triton_tem_fused_mm_relu_0.run(arg0_1, buf0, 1, 1, 1)\n", "triton_tem_fused_mm_relu_0"),
+        ("    buf0 = torch.ops.triton_vs_tilus.mm_relu.default(arg0_1, arg1_1)\n", "triton_vs_tilus.mm_relu"),
+    ],
+)
+def test_a_program_in_words(program, words):
+    assert compiling.in_words(program) == words
+
+
+def test_a_row_tells_the_program_whether_generated_or_kept():
+    kernel = named("torch/compile.default")
+    for _ in range(2):
+        compiling._compiled_for.cache_clear()
+        run(kernel, SMALL)
+        assert kernel.note() == "compiled to mm, cpp_fused_relu_0"
+
+
+def test_decompose_k_is_offered_where_it_is_asked_for_and_nowhere_else(monkeypatch):
+    """The router's 7168 is less than 32 * 256. Inductor keeps its answer by (M, N, K): one contender's must not be
+    another's."""
+    from torch._inductor.kernel import mm
+    from torch._inductor.utils import use_decompose_k_choice
+
+    offered = []
+
+    def asked(*_, **__):
+        offered.append(use_decompose_k_choice(1, 256, 7168))
+        return False
+
+    monkeypatch.setattr(mm, "use_triton_template", asked)
+    plain, lowered = named("torch/compile.max_autotune_no_cudagraphs"), named("torch/compile.decompose_k")
+    for m, kernel in enumerate([plain, lowered, plain, lowered], start=20):
+        count = len(offered)
+        run(kernel, Matmul(m, 8, 32, FP32))
+        assert set(offered[count:]) == {kernel is lowered}
+    assert "wider" in lowered.supports(Matmul(1, 256, 7168, BF16, FP32), None)
+
+
+@pytest.mark.gpu
+def test_a_graph_of_its_own_is_not_captured_in_another(device):
+    kernel, problem = named("torch/compile.max_autotune"), Matmul(16, 64, 2048)
+    inputs = problem.inputs(device)
+    call = launcher(kernel, problem, None)
+    judge = Judge(problem, inputs)
+    assert all(judge.judge(call(inputs, None)).ok for _ in range(3))
+    with pytest.raises(RuntimeError, match="CUDA graph of its own"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        call(inputs, None)
+    assert judge.judge(call(inputs, None)).ok
+    assert "copies A and B" in kernel.note()
+
+
+# Decompose-K in torch.
+
+
+@pytest.mark.parametrize(
+    ("problem", "split"),
+    [
+        (Matmul(16, 16, 32768), 128),
+        (Matmul(1, 256, 7168), 32),
+        (Matmul(64, 256, 7168), 32),
+        (Matmul(1024, 256, 7168), 2),
+        (Matmul(16, 16, 48), 2),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_the_split_without_a_search(problem, split):
+    assert decompose_k.default_config(problem).split_k == split
+
+
+@pytest.mark.parametrize(("k", "reason"), [(7, "K = 7 has to be a multiple"), (48, "accepted: 2")])
+def test_a_split_has_to_cut_k_into_equal_bands(k, reason):
+    kernel = named("torch/decompose_k.eager")
+    assert reason in kernel.supports(Matmul(4, 4, k, FP32), decompose_k.Split(3))
+
+
+def test_a_named_split_is_a_contender():
+    kernel = named("torch/decompose_k.eager@s4")
+    assert kernel.default_config(SMALL) == decompose_k.Split(4)
+    assert Judge(SMALL, SMALL.inputs("cpu")).judge(run(kernel, SMALL, config=decompose_k.Split(4))).ok
+    assert kernel.workspace_bytes(SMALL, decompose_k.Split(4)) == 4 * 4 * 16 * 4
+
+
+# Custom operators.
+
+
+def test_an_operator_is_intercepted_for_its_own_compilation_only():
+    kernel, plain = named("torch/custom_op.mm"), named("torch/compile.default")
+    if reason := kernel.supports(SMALL, None):
+        pytest.skip(reason)
+    from torch._inductor.lowering import user_lowerings
+
+    run(kernel, SMALL)
+    assert kernel.note().startswith("won by ")
+    assert torch.ops.aten.mm.default not in user_lowerings
+    run(plain, SMALL)
+    assert plain.note() == "compiled to mm, cpp_fused_relu_0"
+
+
+@pytest.mark.parametrize("kernel", custom_op.KERNELS[2:], ids=ids)
+def test_one_graph_serves_every_m(kernel):
+    if reason := kernel.supports(SMALL, None):
+        pytest.skip(reason)
+    inputs = SMALL.inputs("cpu")
+    assert Judge(SMALL, inputs).judge(run(kernel, SMALL, inputs)).ok
+    ranges = ["M 1-1", "M 2-8", "M 9-32", "M 33-128", "M 129-512", "M 513-inf"]
+    winners = kernel.note().removeprefix("won by ").split("; ")
+    assert [winner.partition(": ")[0] for winner in winners] == ranges
+    compiled = compiling._compiled_for(SMALL)[(kernel.launch.__self__._compiled[SMALL.epilogue, False],)]
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for m in (2, 20, 100, 700):
+            a = torch.randn(m, SMALL.k)
+            torch.testing.assert_close(compiled(a, inputs.b), torch.relu(a @ inputs.b), rtol=1e-4, atol=1e-4)
+    assert not hasattr(inputs.a, "_dynamo_weak_dynamic_indices")  # the mark is on an alias
+
+
+def test_what_the_installed_signature_lacks_is_not_passed(monkeypatch):
+    from torch._inductor.kernel import custom_op as of_torch
+
+    passed = {}
+
+    def of_2_10(custom_op, configs=None, config_generator=None, name=None, input_gen_fns=None):
+        passed.update(custom_op=custom_op, name=name, config_generator=config_generator)
+
+    monkeypatch.setattr(of_torch, "register_custom_op_autotuning", of_2_10)
+    assert "takes no operator of torch itself" in named("torch/custom_op.mm").supports(SMALL, None)
+    with custom_op.Autotuned(fused=True, dynamic=False)._registered(Epilogue.RELU, on_gpu=False):
+        pass
+    assert passed["name"] == "mm_relu"
+    operands = {"a": torch.zeros(4, 96), "b": torch.zeros(96, 8)}
+    candidates = passed["config_generator"](operands)
+    assert [candidate.params for candidate in candidates] == [{}, {"split_k": 2}, {"split_k": 4}]
+    for candidate in candidates:
+        out = candidate.decomposition(torch.full((4, 96), -1.0), torch.ones(96, 8), **candidate.params)
+        assert torch.equal(out, torch.zeros(4, 8))
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "reason"),
+    [
+        ("fused", Matmul(4, 8, 64, epilogue=Epilogue.BIAS_RELU), "no vector"),
+        ("fused", Matmul(4, 8, 64, BF16, FP32), "dtype of the inputs"),
+        ("fused", Matmul(4, 8, 7), "has to be a multiple"),
+        ("fused_dynamic", Matmul(1, 8, 64), "a size of 1 for a constant"),
+    ],
+)
+def test_a_custom_operator_sits_out_with_a_reason(name, problem, reason):
+    assert reason in named(f"torch/custom_op.{name}").supports(problem, None)
+
+
+# What is installed or not.
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "package"),
+    [
+        ("helion/matmul", Matmul(4, 8, 64), "helion"),
+        ("flashinfer/router", Matmul(4, 256, 7168, layout=Layout.NK), "flashinfer-python"),
+    ],
+)
+def test_a_package_that_is_not_there_is_a_reason(monkeypatch, name, problem, package):
+    monkeypatch.setattr(environment, "version", lambda _: None)
+    kernel = named(name)
+    told = f"{package} is not installed: pip install --editable '.["
+    assert kernel.supports(problem, None).startswith(told)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert contenders.environment_reason(kernel.language).startswith(told)
+    monkeypatch.setattr(environment, "version", lambda _: "1")
+    assert kernel.supports(problem, None) is None
+    assert contenders.environment_reason(kernel.language) is None
+
+
+def test_a_helion_that_cannot_be_imported_is_a_reason(monkeypatch):
+    monkeypatch.setitem(sys.modules, "bench.references.helion_kernels", None)
+    with pytest.raises(NotImplementedError, match=r"helion .* with torch .* cannot be imported: "):
+        helion_matmul._kernels()
+    with pytest.raises(NotImplementedError, match="searches on a GPU"):
+        run(named("helion/split_k"), SMALL)
+    assert "no vector" in named("helion/matmul").supports(Matmul(4, 8, 64, epilogue=Epilogue.BIAS_RELU), None)
+
+
+@pytest.mark.parametrize("name", ["matmul", "split_k"])
+@pytest.mark.parametrize("epilogue", [epilogue for epilogue in Epilogue if not epilogue.has_bias])
+def test_a_helion_kernel_as_helion_runs_it_in_torch(monkeypatch, name, epilogue):
+    helion = pytest.importorskip("helion")
+    from helion.runtime.ref_mode import RefMode
+
+    from bench.references import helion_kernels
+
+    kernel, problem = getattr(helion_kernels, name), Matmul(24, 40, 500, FP32, layout=Layout.NK, epilogue=epilogue)
+    inputs, out = problem.inputs("cpu"), torch.full((24, 40), float("nan"))
+    arguments = inputs.a, inputs.b, out, helion_kernels.FINISH[epilogue]
+    bound = kernel.bind(arguments)
+    config = bound.config_spec.default_config()
+    assert "tl.dot" in bound.to_triton_code(config)
+    in_torch = helion.kernel(kernel.fn, config=config, static_shapes=True, ref_mode=RefMode.EAGER)
+    judge = Judge(problem, inputs)
+    monkeypatch.setattr(torch, "mm", lambda a, b, out_dtype: torch.matmul(a, b))  # torch's has no out_dtype on a CPU
+    assert judge.judge(in_torch(*arguments)).ok
+
+
+@contextmanager
+def installed_flashinfer(monkeypatch, **functions):
+    module = SimpleNamespace(gemm=SimpleNamespace(**functions))
+    monkeypatch.setitem(sys.modules, "flashinfer", module)
+    monkeypatch.setitem(sys.modules, "flashinfer.gemm", module.gemm)
+    monkeypatch.setattr(environment, "version", lambda _: "0.7")
+    monkeypatch.setattr(flashinfer_router, "version", lambda _: "0.7")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    yield
+
+
+def router_kernel(*capabilities: int):
+    def function(a, b, out):
+        out.copy_(a.float() @ b.float())
+
+    function.is_compute_capability_supported = lambda capability: capability in capabilities
+    return function
+
+
+def test_the_router_kernel_is_taken_by_the_dtype_of_its_output(monkeypatch):
+    kernel = named("flashinfer/router")
+    with installed_flashinfer(
+        monkeypatch, mm_M1_16_K7168_N256=router_kernel(90, 100), mm_M1_16_K7168_N256_bf16=router_kernel(100)
+    ):
+        problem = Matmul(4, 256, 7168, BF16, FP32, layout=Layout.NK)
+        inputs = problem.inputs("cpu")
+        assert Judge(problem, inputs).judge(run(kernel, problem, inputs)).ok
+        with pytest.raises(
+            NotImplementedError, match=r"_bf16 of flashinfer 0.7 does not accept compute capability 9.0"
+        ):
+            run(kernel, Matmul(4, 256, 7168, BF16, layout=Layout.NK))
+    with installed_flashinfer(monkeypatch), pytest.raises(NotImplementedError, match="has no mm_M1_16_K7168_N256"):
+        run(kernel, problem, inputs)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Matmul(17, 256, 7168, layout=Layout.NK),
+        Matmul(4, 256, 7168),
+        Matmul(4, 128, 7168, layout=Layout.NK),
+        Matmul(4, 256, 7168, layout=Layout.NK, epilogue=Epilogue.SIGMOID),
+        Matmul(4, 256, 7168, torch.float16, layout=Layout.NK),
+    ],
+    ids=lambda problem: problem.name,
+)
+def test_the_router_kernel_is_for_the_router_alone(problem):
+    kernel = named("flashinfer/router")
+    assert "alone" in kernel.supports(problem, None)
+    with pytest.raises(NotImplementedError, match="alone"):
+        run(kernel, problem)
+
+
+def test_tlx_is_a_row_with_its_reason_and_what_was_published():
+    result = checked("tlx/decompose_k", SMALL)
+    assert result.status == UNSUPPORTED and result.message == tlx.REASON
+    assert "Triton 3.8" in result.message and "Published, on an H100 (shreyansh26/" in result.message
+
+
+# Who takes part.
+
+
+def test_references_take_part_on_request():
+    known = contenders.all_contenders()
+    chosen = {kernel.full_name for kernel in contenders.choose(known)}
+    requested = {kernel.full_name for kernel in ON_REQUEST}
+    assert requested == {kernel.full_name for kernel in known} - chosen and "torch/mm" in chosen
+    assert set(known) == set(contenders.choose(known, references=True))
+    only_tilus = contenders.choose(known, only=["tilus"], references=True)
+    assert requested < {kernel.full_name for kernel in only_tilus}
+    assert {"triton"}.isdisjoint(kernel.language.value for kernel in only_tilus)
+    assert "torch/compile.default" in {kernel.full_name for kernel in contenders.choose(known, only=["torch"])}
+    assert (
+        len(contenders.choose(known, only=["compile.*"], skip=["*.max*"])) - len(contenders.choose(known, skip=["*"]))
+        == 2
+    )
+
+
+def test_the_command_line_asks_for_references():
+    def chosen(*words: str) -> set[str]:
+        args = compare.parser().parse_args(["--workload", "router", *words])
+        return {kernel.full_name for kernel in compare.chosen_contenders(args)}
+
+    assert "helion/matmul" not in chosen() and "torch/mm" in chosen()
+    assert chosen("--references") - chosen() == {kernel.full_name for kernel in ON_REQUEST}
+    assert "tlx/decompose_k" in chosen("--only", "tilus", "--references")
+
+
+def test_a_row_says_what_was_compiled():
+    result = checked("torch/compile.default", Matmul(4, 8, 32, FP32))
+    assert (result.status, result.message) == (PASSED, "compiled to mm")
+
+
+# What the gate says of kernels as generators write them.
+
+CANDIDATES = "examples/candidates"
+COPIED = "timed with the copy of its result into the output"
+
+
+@pytest.mark.parametrize(
+    ("file", "problem", "status", "message"),
+    [
+        ("hard_coded", Matmul(16, 64, 2048), PASSED, COPIED),
+        (
+            "hard_coded",
+            Matmul(8, 64, 2048),
+            CRASHED,
+            "matmul returned (16, 64) on ",
+        ),
+        ("narrow_sum", Matmul(16, 32, 2048), WRONG, "is over the bound"),
+        ("casts_around_cublas", Matmul(5, 33, 130, layout=Layout.NK), PASSED, COPIED),
+        ("masked", Matmul(5, 33, 130, layout=Layout.NK), PASSED, ""),
+        ("masked", Matmul(5, 33, 130, epilogue=Epilogue.RELU), PASSED, "the epilogue in torch"),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_what_the_gate_says_of_a_candidate(file, problem, status, message, device):
+    result = checked(f"candidate/{ROOT}/{CANDIDATES}/{file}.py:matmul", problem, device)
+    assert result.status == status and message in result.message, result.message

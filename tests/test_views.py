@@ -1,0 +1,70 @@
+"""Views of register tiles in the interpreter of tilus: each thread's bits, taken for something else."""
+
+import pytest
+import tilus
+import torch
+from tilus import float16, float32, int4b, int8, int32, uint4b, uint8, void_p
+from tilus.ir.layout.ops import local, spatial
+
+from kernels_tilus import interpreter
+from kernels_tilus.interpreter.errors import KernelError, Unsupported
+from kernels_tilus.interpreter.views import viewed
+
+BYTES = torch.arange(64, dtype=torch.uint8)
+TWO_A_THREAD = spatial(32).local(2)
+
+
+def test_two_nibbles_of_a_byte_the_lower_first():
+    assert viewed(BYTES[:32], uint8, spatial(32), uint4b, TWO_A_THREAD)[[0, 1, 62, 63]].tolist() == [0, 0, 15, 1]
+    signed = viewed(BYTES[:32] * 8, uint8, spatial(32), int4b, TWO_A_THREAD)
+    assert signed.dtype is torch.int8 and signed[[2, 3, 62, 63]].tolist() == [-8, 0, -8, -1]
+
+
+def test_the_layouts_say_what_a_thread_holds():
+    """Columns of two rows each, taken for rows of two columns."""
+    tile = torch.arange(64, dtype=torch.int32).view(2, 32)
+    assert torch.equal(viewed(tile, int32, local(2, 1).spatial(1, 32), int32, spatial(32, 1).local(1, 2)), tile.T)
+
+
+@pytest.mark.parametrize("dtype, torch_dtype", [(int4b, torch.int8), (uint4b, torch.uint8), (float16, torch.float16)])
+def test_a_view_of_a_view_is_the_tile(dtype, torch_dtype):
+    layout = spatial(32).local(16 // dtype.nbits)
+    there = viewed(BYTES, uint8, TWO_A_THREAD, dtype, layout)
+    assert there.dtype is torch_dtype and there.numel() == 64 * 8 // dtype.nbits
+    assert torch.equal(viewed(there, dtype, layout, uint8, TWO_A_THREAD), BYTES)
+
+
+def test_a_thread_keeps_its_bits():
+    with pytest.raises(KernelError, match="32 threads' 16 bits each as 32 threads' 1 elements of int8"):
+        viewed(BYTES, uint8, TWO_A_THREAD, int8, spatial(32))
+
+
+class Unpack(tilus.Script):
+    def __init__(self, annotated):
+        super().__init__()
+        self.annotated = annotated
+        self.bytes_layout = spatial(32)
+        self.nibbles_layout = TWO_A_THREAD
+
+    def __call__(self, src_ptr: void_p, dst_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        src = self.global_view(src_ptr, dtype=uint8, shape=[32])
+        dst = self.global_view(dst_ptr, dtype=float32, shape=[64])
+        packed = self.load_global(src, offsets=[0], shape=[32])
+        if self.annotated:
+            self.annotate_layout(packed, self.bytes_layout)
+        nibbles = self.view(packed, dtype=int4b, layout=self.nibbles_layout)
+        self.store_global(dst, self.cast(nibbles, dtype=float32), offsets=[0])
+
+
+def test_a_script_views_and_casts():
+    src, dst = BYTES[:32] * 7, torch.empty(64)
+    interpreter.run(Unpack(True), src, dst)
+    expected = torch.stack((src & 0xF, src >> 4), dim=1).flatten().int()
+    assert torch.equal(dst.int(), (expected ^ 8) - 8)
+
+
+def test_a_layout_that_is_not_told_is_unsupported():
+    with pytest.raises(Unsupported, match="depends on the layouts"):
+        interpreter.run(Unpack(False), BYTES[:32].clone(), torch.empty(64))

@@ -1,0 +1,482 @@
+"""w4a16, every variant of both languages; and the layout that tilus takes the weight in, to and fro."""
+
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+import tilus
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tilus.backends.codegen import generate_ir_module
+from tilus.drivers import BuildOptions, optimize_ir_module, optimize_program
+from tilus.hidet.backend.codegen import codegen
+
+import kernels_tilus
+import kernels_triton
+from bench import contenders, resources
+from common import w4a16 as shared
+from common import workspace
+from common.accuracy import Judge
+from common.kernel import Kernel, Language
+from common.quantization import GPTQWeight, pack_rows, pack_zeros, quantize
+from common.w4a16 import W4A16Config, W4A16Inputs, W4A16Matmul, checked
+from kernels_tilus.interpreter import Schedule, using
+from kernels_tilus.launching import programs_only
+from kernels_tilus.w4a16 import lay_out, restore
+from kernels_triton.interpreter import programs_in
+
+NAME = "w4a16"
+FP16, BF16 = torch.float16, torch.bfloat16
+KERNELS = [kernel for kernel in (*kernels_triton.KERNELS, *kernels_tilus.KERNELS) if kernel.op == W4A16Matmul.op]
+BY_NAME = {kernel.full_name: kernel for kernel in KERNELS}
+TRITON, TILUS = BY_NAME["triton/w4a16.last_arriver"], BY_NAME["tilus/w4a16.last_arriver"]
+
+PROBLEMS = [
+    W4A16Matmul(1, 64, 256),
+    W4A16Matmul(3, 72, 256, symmetric=True),  # N no multiple of a tile
+    W4A16Matmul(17, 40, 384, BF16, group_size=64),  # ragged everywhere
+    W4A16Matmul(16, 8, 128, BF16, symmetric=True),
+    W4A16Matmul(5, 136, 160, group_size=32),
+    W4A16Matmul(33, 24, 96, BF16, group_size=32, symmetric=True),
+]
+LARGE_PROBLEMS = [
+    *[W4A16Matmul(m, 4096, 4096) for m in (1, 16, 32, 64, 128)],
+    *[
+        W4A16Matmul(16, 4096, 4096, dtype, size, symmetric)
+        for dtype in (FP16, BF16)
+        for size in shared.GROUP_SIZES
+        for symmetric in (False, True)
+    ],
+    W4A16Matmul(7, 4104, 8192, BF16),
+    W4A16Matmul(100, 1000, 11008, FP16, 64),
+    W4A16Matmul(16, 16384, 16384),
+]
+
+each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.full_name)
+each_counting_kernel = pytest.mark.parametrize(
+    "kernel", [k for k in KERNELS if k.variant in ("atomic", "last_arriver", "semaphore")], ids=lambda k: k.full_name
+)
+
+
+def skip_unless_supported(kernel: Kernel, problem: W4A16Matmul) -> None:
+    if reason := kernel.supports(problem, None):
+        pytest.skip(reason)
+
+
+def run(kernel: Kernel, problem: W4A16Matmul, inputs: W4A16Inputs, **options) -> torch.Tensor:
+    """Into an output of NaN unless another is given."""
+    options = {
+        "out": torch.full(problem.out_shape, float("nan"), dtype=problem.dtype, device=inputs.a.device)
+    } | options
+    positional, by_keyword = kernel.arguments(problem, inputs)
+    returned = kernel.launch(*positional, **by_keyword, **options)
+    assert returned is options["out"]
+    return returned
+
+
+def assert_right(kernel: Kernel, judge: Judge, out: torch.Tensor, config: W4A16Config) -> None:
+    accuracy = judge.judge(out, kernel.roundings(config))
+    assert accuracy.ok, f"{kernel.full_name} on {judge.problem.name} with {config}: {accuracy}"
+
+
+def small_config(kernel: Kernel, problem: W4A16Matmul, split_k: int, interleaved: bool = False) -> W4A16Config:
+    """Small tiles; one split where the variant has no other."""
+    splits = 1 if kernel.variant == "data_parallel" else split_k
+    return W4A16Config(16, 32, min(64, problem.group_size), splits, 1, 3, interleaved)
+
+
+def few_configs(kernel: Kernel, problem: W4A16Matmul) -> list[W4A16Config]:
+    return [
+        kernel.default_config(problem),
+        small_config(kernel, problem, 2),
+        small_config(kernel, problem, 3, interleaved=True),
+        small_config(kernel, problem, 8),  # more than there are steps
+    ]
+
+
+@each_kernel
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+def test_matches_float64(kernel, problem, device):
+    skip_unless_supported(kernel, problem)
+    inputs = problem.inputs(device)
+    judge = Judge(problem, inputs)
+    for config in few_configs(kernel, problem):
+        assert kernel.supports(problem, config) is None
+        assert_right(kernel, judge, run(kernel, problem, inputs, config=config), config)
+
+
+@pytest.mark.gpu
+@each_kernel
+@pytest.mark.parametrize("problem", LARGE_PROBLEMS, ids=lambda problem: problem.name)
+def test_large_problems_match(kernel, problem, device):
+    skip_unless_supported(kernel, problem)
+    inputs = problem.inputs(device)
+    judge = Judge(problem, inputs)
+    space = kernel.configs(problem)
+    for config in [kernel.default_config(problem), *space[:: max(1, len(space) // 3)]]:
+        assert_right(kernel, judge, run(kernel, problem, inputs, config=config), config)
+
+
+@st.composite
+def cases(draw):
+    """A problem, and a config that fits both languages."""
+    group_size = draw(st.sampled_from(shared.GROUP_SIZES))
+    problem = W4A16Matmul(
+        m=draw(st.integers(1, 20)),
+        n=8 * draw(st.integers(1, 9)),
+        k=group_size * draw(st.integers(1, 320 // group_size)),
+        dtype=draw(st.sampled_from([FP16, BF16])),
+        group_size=group_size,
+        symmetric=draw(st.booleans()),
+    )
+    warps = draw(st.sampled_from([1, 2]))
+    config = W4A16Config(
+        block_m=16,
+        block_n=32 * warps,
+        block_k=draw(st.sampled_from([size for size in (32, 64, 128) if size <= group_size])),
+        split_k=draw(st.integers(1, 5)),
+        num_warps=warps,
+        num_stages=draw(st.integers(2, 4)),
+        interleaved=draw(st.booleans()),
+    )
+    return problem, config, draw(st.integers(0, 1000))
+
+
+@pytest.mark.parametrize("kernel", [TRITON, TILUS], ids=lambda kernel: kernel.full_name)
+@settings(max_examples=10, deadline=None)
+@given(case=cases())
+def test_drawn_problems_match(kernel, device, case):
+    problem, config, seed = case
+    inputs = problem.inputs(device, seed)
+    assert_right(kernel, Judge(problem, inputs), run(kernel, problem, inputs, config=config), config)
+
+
+@each_kernel
+def test_a_weight_that_was_quantized(kernel, device):
+    """A weight of floats, quantized: the answer is near that of the floats, as near as four bits come."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(256, 40, generator=generator).to(device) / 16
+    a = torch.randn(4, 256, generator=generator).to(device, FP16)
+    problem = W4A16Matmul(4, 40, 256, group_size=64)
+    inputs = W4A16Inputs(a, quantize(weight, 64))
+    config = small_config(kernel, problem, 2)
+    out = run(kernel, problem, inputs, config=config)
+    assert_right(kernel, Judge(problem, inputs), out, config)
+    exact = a.double() @ weight.double()
+    assert ((out - exact).norm() / exact.norm()).item() < 0.15
+
+
+@each_kernel
+def test_strided_operands(kernel, device):
+    """A as a slice of a wider matrix of NaN, C as every other column of one: what lies between stays untouched."""
+    problem = W4A16Matmul(9, 40, 128)
+    inputs = problem.inputs(device)
+    wide_a = torch.full((9, 160), float("nan"), dtype=FP16, device=device)
+    wide_a[:, 16:144] = inputs.a
+    base = torch.full((11, 80), -7.0, dtype=FP16, device=device)
+    config = small_config(kernel, problem, 2)
+    run(kernel, problem, inputs._replace(a=wide_a[:, 16:144]), out=base[1:-1, ::2], config=config)
+    assert_right(kernel, Judge(problem, inputs), base[1:-1, ::2].contiguous(), config)
+    assert (base[:, 1::2] == -7.0).all() and (base[[0, -1]] == -7.0).all()
+
+
+@each_kernel
+def test_nothing_beside_the_weight_is_read(kernel, device):
+    """All parts of the weight, between parts that are as bad as can be, give the same bits."""
+    problem = W4A16Matmul(5, 24, 64, group_size=32)
+    inputs = problem.inputs(device)
+    config = small_config(kernel, problem, 1)
+    expected = run(kernel, problem, inputs, config=config)
+    (a, weight), by_keyword = kernel.arguments(problem, inputs)
+
+    def fenced(part: torch.Tensor) -> torch.Tensor:
+        bad = float("nan") if part.is_floating_point() else torch.iinfo(part.dtype).max
+        held = torch.full((part.numel() + 4096,), bad, dtype=part.dtype, device=device)
+        inside = held[2048:-2048].view(part.shape)
+        return inside.copy_(part)
+
+    inside = type(weight)(*(None if part is None else fenced(part) for part in vars(weight).values()))
+    assert torch.equal(kernel.launch(a, inside, config=config, **by_keyword), expected)
+
+
+@each_kernel
+def test_repeats_on_a_dirty_workspace(kernel, device):
+    """Problems of different sizes take turns on the same memory; every run is right, and the same where so told."""
+    first: dict[str, torch.Tensor] = {}
+    for _ in range(3 if device.type == "cpu" else 100):
+        for problem in (W4A16Matmul(4, 32, 384), W4A16Matmul(20, 48, 256)):
+            inputs = problem.inputs(device)
+            config = small_config(kernel, problem, 3)
+            out = run(kernel, problem, inputs, config=config)
+            if problem.name not in first:
+                assert_right(kernel, Judge(problem, inputs), out, config)
+                first[problem.name] = out
+            elif kernel.deterministic:
+                assert torch.equal(out, first[problem.name])
+
+
+@each_counting_kernel
+def test_leftovers_count_for_nothing(kernel, device, monkeypatch):
+    """Whatever stands in the counters as a launch begins; and zero stands there as it ends."""
+    problem = W4A16Matmul(20, 40, 256)
+    inputs = problem.inputs(device)
+    judge = Judge(problem, inputs)
+    config = small_config(kernel, problem, 3)
+    for left in (1, 3, -1, workspace.next_ticket(), workspace.next_ticket() + 2):
+        held = torch.full((8,), left, dtype=torch.int32, device=device)
+        sums = torch.zeros(problem.m * problem.n, device=device)
+        monkeypatch.setattr(workspace, "semaphores", lambda *_, held=held: held)
+        monkeypatch.setattr(workspace, "counters_and_sums", lambda *_, held=held, sums=sums: (held, sums))
+        assert_right(kernel, judge, run(kernel, problem, inputs, config=config), config)
+        assert (held[:4] == 0).all() and (sums == 0).all()
+
+
+@pytest.mark.parametrize("kernel", [k for k in KERNELS if k.language is Language.TILUS], ids=lambda k: k.full_name)
+@pytest.mark.parametrize("order", ["natural", "reversed", "random"])
+def test_tilus_blocks_in_any_order(kernel, order):
+    problem = W4A16Matmul(17, 40, 256, group_size=64)
+    inputs = problem.inputs("cpu")
+    config = small_config(kernel, problem, 3)
+    with using(schedule=Schedule(order=order, seed=1)):
+        assert_right(kernel, Judge(problem, inputs), run(kernel, problem, inputs, config=config), config)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the order of programs is the interpreter's")
+@pytest.mark.parametrize("variant", ["atomic", "atomic_in_place", "last_arriver"])
+def test_triton_programs_in_reverse(variant):
+    kernel = BY_NAME[f"triton/w4a16.{variant}"]
+    problem = W4A16Matmul(17, 40, 256, group_size=64)
+    inputs = problem.inputs("cpu")
+    config = small_config(kernel, problem, 3)
+    with programs_in(lambda points: points[::-1]):
+        assert_right(kernel, Judge(problem, inputs), run(kernel, problem, inputs, config=config), config)
+
+
+@pytest.mark.gpu
+@each_kernel
+def test_graph_capture_and_replay(kernel, device):
+    """Two launches in one graph, replayed on new inputs, beside eager launches on another stream."""
+    problem = W4A16Matmul(16, 512, 2048)
+    inputs = problem.inputs(device)
+    (a, weight), by_keyword = kernel.arguments(problem, inputs)
+    config = small_config(kernel, problem, 4)
+    outs = [torch.empty(problem.out_shape, dtype=FP16, device=device) for _ in range(2)]
+    kernel.launch(a, weight, out=outs[0], config=config, **by_keyword)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for out in outs:
+            kernel.launch(a, weight, out=out, config=config, **by_keyword)
+    a.copy_(problem.inputs(device, seed=1).a)
+    judge = Judge(problem, inputs._replace(a=a))
+    beside = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    for _ in range(20):
+        for out in outs:
+            out.fill_(float("nan"))
+        beside.wait_stream(torch.cuda.current_stream())
+        graph.replay()
+        with torch.cuda.stream(beside):
+            eager = kernel.launch(a, weight, config=config, **by_keyword)
+        torch.cuda.synchronize()
+        for out in (*outs, eager):
+            assert_right(kernel, judge, out, config)
+
+
+# The layout that tilus takes
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 9), st.sampled_from([FP16, BF16]), st.booleans(), st.integers(0, 1000))
+def test_a_laid_out_weight_comes_back_bit_by_bit(groups, words, dtype, symmetric, seed):
+    weight = W4A16Matmul(1, 8 * words, 32 * groups, dtype, 32, symmetric).inputs("cpu", seed).weight
+    tiled = lay_out(weight)
+    assert (tiled.k, tiled.n, tiled.group_size, tiled.symmetric) == (weight.k, weight.n, 32, symmetric)
+    back = restore(tiled)
+    assert torch.equal(back.qweight, weight.qweight) and torch.equal(back.scales, weight.scales)
+    assert (back.qzeros is None) if symmetric else torch.equal(back.qzeros, weight.qzeros)
+    again = lay_out(back)
+    assert torch.equal(again.tiles, tiled.tiles)
+
+
+def test_where_an_element_comes_to():
+    """Of the first tile lane 5 holds rows 2, 3, 10, 11 of column 1, of both products and all four columns of eight."""
+    q = torch.zeros(32, 32, dtype=torch.int32)
+    q[[2, 3, 10, 11], 1] = torch.tensor([1, 2, 3, 4], dtype=torch.int32)
+    q[[18, 27], [9, 25]] = torch.tensor([5, 6], dtype=torch.int32)
+    one = torch.ones(1, 32, dtype=FP16)
+    tiles = lay_out(GPTQWeight(pack_rows(q), one, pack_zeros(one.int()))).tiles
+    held = tiles[0, 0].view(32, 16)[5].tolist()
+    assert held[:2] == [0x21, 0x43]
+    assert held[8 + 2] == 0x05 and held[8 + 7] == 0x60
+    assert sum(tiles[0, 0].tolist()) == sum(held)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_the_cast_to_bf16_is_packed(symmetric, tmp_path, monkeypatch):
+    """A multiply-add for each pair, in what tilus makes of the kernel; its generic path has a loop over elements."""
+    monkeypatch.setattr(tilus.target, "_target", tilus.target.nvgpu_sm90a)
+    problem = W4A16Matmul(16, 64, 128, BF16, symmetric=symmetric)
+    kernel = BY_NAME["tilus/w4a16.data_parallel"]
+    with programs_only() as programs:
+        kernel.build(problem, kernel.default_config(problem))
+    (program,) = programs
+    module = generate_ir_module(optimize_program(program, BuildOptions(), tmp_path))
+    codegen(optimize_ir_module(module, tmp_path), src_out_path=str(tmp_path / "source.cu"), target="cuda")
+    source = (tmp_path / "source.cu").read_text()
+    assert source.count("fma_bf16x2(((") == 4  # the pairs of a word
+    assert ("^ uint32_t(2290649224u)" in source) is symmetric  # 0x88888888
+
+
+# What is compiled, for a GPU that need not be here
+
+
+def compiled(full_name: str, problem: W4A16Matmul, folder: Path) -> resources.GpuKernel:
+    """The GPU kernel of a default config, as bench/resources.py compiles it. For a process of its own."""
+    kernel = BY_NAME[full_name]
+    compile_kernel = resources._compile_triton if kernel.language is Language.TRITON else resources._compile_tilus
+    (gpu_kernel,) = compile_kernel(kernel, problem, kernel.default_config(problem), "sm_90a", folder)
+    return gpu_kernel
+
+
+@pytest.mark.parametrize("dtype", [FP16, BF16], ids=str)
+@pytest.mark.parametrize("kernel", [TRITON, TILUS], ids=lambda kernel: kernel.full_name)
+def test_compiles_for_hopper_without_spills(kernel, dtype, tmp_path, monkeypatch):
+    """On the tensor cores; and shared memory holds the pipeline and nothing else, for a weight that went back there to
+    change its layout would take more."""
+    if kernel.language is Language.TILUS and contenders.nvcc() is None:
+        pytest.skip("tilus compiles with nvcc, which is not found")
+    problem = W4A16Matmul(16, 4096, 4096, dtype)
+    config = kernel.default_config(problem)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)  # settled as Triton is imported
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
+        gpu_kernel = child.submit(compiled, kernel.full_name, problem, tmp_path).result(timeout=300)
+    assert gpu_kernel.spills == 0
+    assert not gpu_kernel.over("sm_90a")
+    assert gpu_kernel.instructions["tensor cores"] and gpu_kernel.instructions["async copies"]
+    stages = config.num_stages - (kernel.language is Language.TRITON)  # of which Triton keeps one less
+    a, weight = 2 * config.block_m * config.block_k, config.block_n * config.block_k // 2
+    scales_and_zeros = (
+        config.block_n * 2 + config.block_n // 2 if kernel.language is Language.TRITON else config.block_n * 4
+    )
+    assert gpu_kernel.shared <= stages * (a + weight + scales_and_zeros) + 1024
+
+
+# Bad input
+
+
+def bad_weights():
+    good = W4A16Matmul(1, 16, 64, group_size=32).inputs("cpu").weight
+    yield replace(good, qweight=good.qweight.long()), TypeError, "qweight has dtype torch.int64; accepted: torch.int32"
+    yield replace(good, scales=good.scales.float()), TypeError, "scales has dtype torch.float32"
+    yield replace(good, qweight=good.qweight.T.contiguous().T), ValueError, "qweight has shape .* strides"
+    yield replace(good, qweight=good.qweight[0]), ValueError, "qweight has shape"
+    yield replace(good, scales=good.scales[:, :8].contiguous()), ValueError, "scales has 8 columns, qweight 16"
+    yield replace(good, scales=good.scales[:1].repeat(3, 1)), ValueError, "K = 64, scales 3 groups"
+    yield replace(good, scales=good.scales.repeat(2, 1)), ValueError, "accepted: groups of 32, 64, 128"
+    yield (
+        replace(good, qzeros=good.qzeros[:1].contiguous()),
+        ValueError,
+        r"qzeros has shape \(1, 2\); accepted: \(2, 2\)",
+    )
+    yield good.qweight, TypeError, "weight is Tensor; accepted: GPTQWeight"
+
+
+@pytest.mark.parametrize(
+    "weight, error, words", list(bad_weights()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_bad_weights_are_named(weight, error, words):
+    with pytest.raises(error, match=words):
+        checked(weight)
+
+
+@each_kernel
+def test_bad_operands_are_named(kernel, device):
+    problem = W4A16Matmul(4, 16, 64, group_size=32)
+    inputs = problem.inputs(device)
+    (a, weight), _ = kernel.arguments(problem, inputs)
+    for operands, options, error, words in [
+        ((a.cpu().numpy(), weight), {}, TypeError, "a is ndarray; accepted: torch.Tensor"),
+        ((a, a), {}, TypeError, "weight is Tensor; accepted: .*Weight"),
+        ((a.float(), weight), {}, TypeError, "a has dtype torch.float32; accepted: torch.float16, torch.bfloat16"),
+        ((a[:, :32], weight), {}, ValueError, r"a has shape \(4, 32\); accepted: \(M, 64\)"),
+        ((a.T.contiguous().T, weight), {}, ValueError, "a has strides"),
+        ((a.bfloat16(), weight), {}, TypeError, "weight has scales of dtype torch.float16"),
+        ((a, weight), {"out": a.new_empty(4, 15)}, ValueError, r"out has shape \(4, 15\); accepted: \(4, 16\)"),
+        ((a, weight), {"out": a.new_empty(4, 16).float()}, TypeError, "out has dtype torch.float32"),
+        ((a, weight), {"out": a.new_empty(1, 16).expand(4, 16)}, ValueError, "out has strides"),
+    ]:
+        with pytest.raises(error, match=words):
+            kernel.launch(*operands, **options)
+
+
+@each_kernel
+def test_configs_that_do_not_fit_are_refused(kernel, device):
+    problem = W4A16Matmul(4, 32, 64, group_size=32)
+    inputs = problem.inputs(device)
+    good = small_config(kernel, problem, 2)
+    for fields, words in [
+        ({"block_k": 64}, "block_k is 64; accepted: divisors of the group size, 32"),
+        ({"split_k": 0}, "split_k is 0; accepted: 1 to"),
+        ({"num_stages": 1000}, "1000 stages take .* bytes of shared memory"),
+        ({"block_m": 8}, "blocks .*8"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            run(kernel, problem, inputs, config=replace(good, **fields))
+
+
+@pytest.mark.parametrize("language", ["triton", "tilus"])
+def test_how_many_splits_a_variant_takes(language):
+    problem = W4A16Matmul(4, 32, 4096)
+    two = W4A16Config(16, 64, 128, 2, 1, 3)
+    many = replace(two, split_k=shared.MOST_TURNS + 1)
+    of = {variant: BY_NAME[f"{language}/w4a16.{variant}"] for variant in ("data_parallel", "semaphore", "atomic")}
+    assert "accepted: 1 to 1 for data_parallel" in of["data_parallel"].supports(problem, two)
+    assert f"accepted: 1 to {shared.MOST_TURNS} for semaphore" in of["semaphore"].supports(problem, many)
+    assert of["atomic"].supports(problem, many) is None
+
+
+def test_in_place_is_of_fp16(device):
+    kernel = BY_NAME["triton/w4a16.atomic_in_place"]
+    assert "fp16" in kernel.supports(W4A16Matmul(1, 64, 128, BF16), None)
+    inputs = W4A16Matmul(1, 64, 128, BF16).inputs(device)
+    with pytest.raises(ValueError, match="in fp16"):
+        kernel.launch(inputs.a, inputs.weight)
+
+
+@each_kernel
+@pytest.mark.parametrize(
+    "problem", [W4A16Matmul(16, 4096, 4096), W4A16Matmul(1, 512, 512, BF16, 32, True)], ids=lambda p: p.name
+)
+def test_the_space_is_supported(kernel, problem):
+    skip_unless_supported(kernel, problem)
+    space = kernel.configs(problem)
+    assert len(space) == len(set(space)) >= 2
+    assert all(kernel.supports(problem, config) is None for config in [*space, kernel.default_config(problem)])
+    if kernel.variant != "data_parallel":
+        assert {config.interleaved for config in space} == {False, True}
+
+
+# The problem
+
+
+def test_the_problem_tells_itself():
+    problem = W4A16Matmul(16, 4096, 4096)
+    assert problem.name == "w4a16-16x4096x4096-fp16-g128"
+    assert W4A16Matmul(1, 512, 512, BF16, 32, True).name == "w4a16-1x512x512-bf16-g32-symmetric"
+    assert problem.flops == 2 * 16 * 4096 * 4096
+    parts = [*vars(problem.inputs("cpu").weight).values(), problem.inputs("cpu").a]
+    assert problem.least_bytes == sum(part.numel() * part.itemsize for part in parts) + 2 * 16 * 4096
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_outputs_are_of_order_one(symmetric):
+    """At any K; so that an output of zeros is far from right."""
+    for k in (128, 4096):
+        problem = W4A16Matmul(8, 64, k, symmetric=symmetric)
+        inputs = problem.inputs("cpu")
+        judge = Judge(problem, inputs)
+        assert 0.5 < judge.reference.std() < 2
+        assert not judge.judge(torch.zeros(problem.out_shape, dtype=FP16)).ok

@@ -1,0 +1,100 @@
+"""What splits that meet in distributed shared memory would take of Triton, compiled for Hopper, which need not be here.
+
+    python tests/triton_across_blocks.py
+
+Prints, for each way to it, how often its PTX names a peer's shared memory, or what the compiler said.
+A process of its own for each, as the compiler may end it.
+"""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+if __name__ == "__main__":  # settled when triton is imported
+    os.environ.pop("TRITON_INTERPRET", None)
+
+import torch
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+BLOCKS = 4
+ONE_EACH = [[1, 0], [2, 0]]  # block b of a cluster holds row b
+ALL_EACH = [[0, 0], [0, 0]]  # every block holds all rows
+ROW_EACH = gl.BlockedLayout([1, 4], [1, 32], [1, 4], [1, 0], cga_layout=ONE_EACH)
+ROWS_EACH = gl.BlockedLayout([BLOCKS, 1], [1, 32], [1, 4], [0, 1], cga_layout=ALL_EACH)
+N = 512
+
+
+@triton.jit
+def _sum_kernel(x_ptr, out_ptr, S: tl.constexpr, N: tl.constexpr):
+    offs_n = tl.arange(0, N)
+    x = tl.load(x_ptr + tl.arange(0, S)[:, None] * N + offs_n[None, :])
+    tl.store(out_ptr + offs_n, tl.sum(x, axis=0))
+
+
+@triton.jit
+def _batched_dot_kernel(a_ptr, b_ptr, out_ptr, S: tl.constexpr):
+    """A dot for each of S bands of K, then their sum."""
+    bands = tl.arange(0, S)[:, None, None] * 256
+    rows, columns = tl.arange(0, 16)[None, :, None] * 16, tl.arange(0, 16)[None, None, :]
+    acc = tl.dot(tl.load(a_ptr + bands + rows + columns), tl.load(b_ptr + bands + rows + columns))
+    out_ptrs = out_ptr + tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    tl.store(out_ptrs, tl.sum(acc, axis=0))
+
+
+@gluon.jit
+def _gluon_sum_kernel(x_ptr, out_ptr, S: gl.constexpr, N: gl.constexpr, LOADED: gl.constexpr, SUMMED: gl.constexpr):
+    offs_s = gl.arange(0, S, layout=gl.SliceLayout(1, LOADED))
+    offs_n = gl.arange(0, N, layout=gl.SliceLayout(0, LOADED))
+    x = gl.load(x_ptr + offs_s[:, None] * N + offs_n[None, :])
+    total = gl.sum(gl.convert_layout(x, SUMMED), axis=0)
+    gl.store(out_ptr + gl.arange(0, N, layout=gl.SliceLayout(0, SUMMED)), total)
+
+
+FP32, BF16 = torch.float32, torch.bfloat16
+WAYS = {
+    "tl.sum": lambda options: _sum_kernel.warmup(FP32, FP32, S=BLOCKS, N=N, **options),
+    "batched tl.dot, tl.sum": lambda options: _batched_dot_kernel.warmup(BF16, BF16, FP32, S=BLOCKS, **options),
+    "gluon sum over blocks": lambda options: _gluon_sum_kernel.warmup(
+        FP32, FP32, S=BLOCKS, N=N, LOADED=ROW_EACH, SUMMED=ROW_EACH, **options
+    ),
+    "gluon convert_layout between blocks": lambda options: _gluon_sum_kernel.warmup(
+        FP32, FP32, S=BLOCKS, N=N, LOADED=ROW_EACH, SUMMED=ROWS_EACH, **options
+    ),
+}
+
+
+def compile_for_hopper(way: str) -> None:
+    from triton import knobs
+    from triton.runtime import driver
+
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    from bench.resources import _Target
+
+    driver.set_active(_Target(90))
+    with TemporaryDirectory() as knobs.cache.dir:
+        ptx = WAYS[way](dict(grid=(1,), num_ctas=BLOCKS)).asm["ptx"]
+    print(f"reads {sum(ptx.count(name) for name in ('mapa', 'shared::cluster'))} times")
+
+
+def outcome(way: str) -> str:
+    """'reads ... times', or the compiler's first complaint."""
+    done = subprocess.run([sys.executable, __file__, way], capture_output=True, text=True)
+    lines = (done.stdout + done.stderr).splitlines()
+    telling = [line for line in lines if any(word in line for word in ("reads", "Assertion", "error:"))]
+    return (telling or lines)[0]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        compile_for_hopper(sys.argv[1])
+    else:
+        print(f"Triton {triton.__version__}")
+        with ThreadPoolExecutor() as pool:
+            for way, said in zip(WAYS, pool.map(outcome, WAYS), strict=True):
+                print(f"{way}: {said}")
