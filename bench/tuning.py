@@ -146,7 +146,7 @@ def build_ahead(
             # One job for all sizes: what is compiled does not depend on them, but for their divisibility.
             build = kernel.full_name, config, problem.compiled_for
             jobs.setdefault(build, (problem, kernel.full_name, [config], device))
-    in_parallel(_build, list(jobs.values()), os.cpu_count() or 1, deadline_s)
+    in_parallel(_build, list(jobs.values()), _builders(), deadline_s)
 
 
 def choose(kernel: Kernel, problem: Problem, count: int, slug: str) -> list[Config]:
@@ -226,7 +226,9 @@ def _built(
         return {}
     start = time.monotonic()
     jobs = [(problem, name, configs, device) for (name, _), configs in together.items()]
-    answers = in_parallel(_build, jobs, os.cpu_count() or 1, deadline_s)
+    # Ranks build much the same, each for a problem of its own: in another order they wait less for each other.
+    random.Random(problem.name).shuffle(jobs)
+    answers = in_parallel(_build, jobs, _builders(), deadline_s)
     failed: dict[str, dict[Config, str]] = {name: {} for name in chosen}
     for (_, name, configs, _), answer in zip(jobs, answers, strict=True):
         reasons = [answer.message] * len(configs) if isinstance(answer, Died) else answer
@@ -234,6 +236,11 @@ def _built(
     built = sum(len(configs) for configs in together.values())
     log.info("%s: %d configs built in %.0f s", problem.name, built, time.monotonic() - start)
     return failed
+
+
+def _builders() -> int:
+    """Processes that compile at once: this rank's share of the CPUs."""
+    return max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 
 @dataclass
