@@ -60,7 +60,7 @@ class Arrivals:
         """Whether `arrivals` blocks have come with this one, for all of its threads. Everything that they wrote before
         can then be loaded."""
         counter: ~int32 = counters[tile].item_ptr()
-        before: int32 = 0  # no ticket is
+        before: int32 = 0  # of the threads that do not count; no ticket is zero
         self.sync()  # every thread's stores come before the one thread that counts
         with self.single_thread():
             before = atomic_add(counter, 1, sem="acq_rel")

@@ -6,6 +6,7 @@ neighbours at once where Hopper's `red.global.add.v2.f32` and `.v4` can.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import tilus
 from tilus.backends.emitter import register_emitter
@@ -44,6 +45,8 @@ register_rule(AtomicAddGlobalInst)(AlwaysOkayRule)
 class AtomicAddGlobalEmitter(LoadStoreInstBaseEmitter):
     def emit(self, inst: AtomicAddGlobalInst) -> None:
         tile = inst.register_input
+        if tile.layout.local_size * self.current_num_threads != prod(tile.shape):
+            raise ValueError(f"atomic_add of a tile that several threads hold alike, and would each add: {tile.layout}")
         held = self.get_or_allocate_var(tile)
         width = self._width(inst)
         with self.for_range(tile.local_size // width, attr="u") as vector:
