@@ -52,8 +52,10 @@ def _driver() -> str | None:
 
 
 def _revision() -> str | None:
-    """The commit, with '+' where files differ from it. Outside of a git checkout what SOURCE_REVISION says, for a copy
-    that travelled without its history; else None."""
+    """What SOURCE_REVISION says, for a copy that travelled without its history; else the commit, with '+' where files
+    differ from it; None outside of a git checkout."""
+    if told := os.environ.get("SOURCE_REVISION"):
+        return told
 
     def git(*words: str) -> str:
         run = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True)
@@ -62,4 +64,4 @@ def _revision() -> str | None:
     try:
         return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("SOURCE_REVISION")
+        return None

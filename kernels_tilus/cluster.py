@@ -23,7 +23,7 @@ Shared Memory".
 from functools import lru_cache
 
 import torch
-from tilus import float32, int32, uint32, void_p
+from tilus import float32, int32, uint8, uint32, void_p
 from tilus.hidet.ir.primitives.cuda.cvta import cvta_cluster_shared_to_generic, cvta_generic_to_cta_shared
 from tilus.hidet.ir.primitives.cuda.mapa import mapa_shared
 from tilus.ir.layout.ops import shared_row_major
@@ -38,6 +38,7 @@ from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_tilus import band, launching
 from kernels_tilus.band import BandConfig, BandScript
+from kernels_tilus.wgmma import BARRIERS_BYTES
 
 SPLITS = (1, 2, 4, 8)
 
@@ -104,7 +105,9 @@ class ClusterMatmul(BandScript):
         if self.split_k == 1:
             self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
         else:
+            place_of_barriers = self.shared_tensor(dtype=uint8, shape=[BARRIERS_BYTES])  # as in wgmma.py
             partial = self.shared_tensor(dtype=float32, shape=[block_m, block_n])
+            self.free_shared(place_of_barriers)
             self.annotate_layout(partial, self.partial_layout)
             # It may stand where copies that a band shorter than the pipeline never read have yet to land.
             self.sync()

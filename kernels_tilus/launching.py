@@ -9,6 +9,9 @@ import torch
 from tilus.ir.prog import Program
 
 BUILD_ATTEMPTS = 5
+# tilus 0.2.0 looks into its cache of programs without a lock: beside a process that builds the same one it may find
+# the text half-written, and believe in a collision, or the library, and fail to load it.
+HALF_WRITTEN = ("different from the cached one", "lib_handle_ != nullptr")
 
 
 def may_use_pool(device: torch.device) -> bool:
@@ -67,8 +70,6 @@ def build(script) -> None:
         try:
             return instance._build_programs()
         except (ValueError, RuntimeError) as error:
-            # tilus 0.2.0 writes a program's text into its cache without a lock: a process that reads it half-written,
-            # as another builds the same program, believes in a collision.
-            if "different from the cached one" not in str(error) or attempt == BUILD_ATTEMPTS - 1:
+            if not any(words in str(error) for words in HALF_WRITTEN) or attempt == BUILD_ATTEMPTS - 1:
                 raise
             time.sleep(0.2)

