@@ -3,8 +3,9 @@
     python bench/resources.py
     python bench/resources.py --target sm_90a --only semaphore --shape 16x256x7168 --layout kn --markdown
 
-Needs no GPU. Without --shape: every config of the tuned tables; and for two router shapes the configs that launchers
-take and a few more of the search space. Triton's kernels are compiled by the ptxas that comes with it, tilus' by nvcc.
+Needs no GPU. Without --shape: every config of the tuned tables; and for two router shapes, and a problem of each other
+operation, the configs that launchers take and a few more of the search space. Triton's kernels are compiled by the
+ptxas that comes with it, tilus' by nvcc.
 Exits 1 where a config that launchers take does not compile, or not fit, for the last target.
 """
 
@@ -39,10 +40,12 @@ from common.epilogue import Epilogue
 from common.kernel import Config, Kernel, Language
 from common.or_reduce import OrReduce
 from common.problem import Layout, Matmul, Problem
+from common.w4a16 import W4A16Matmul
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "triton-vs-tilus" / "resources"
 DEADLINE_S = 600  # of one config, all of its GPU kernels
 TOKENS = (16, 256)  # of the router, without --shape: few rows and many
+OTHER_OPERATIONS = (OrReduce(2048, 4096, 16), W4A16Matmul(16, 4096, 4096))  # as well
 OTHERS = 2  # configs of the search space, beside those that launchers take
 
 SHARED_LIMIT = {"sm_80": 163 * 1024, "sm_90a": 227 * 1024}  # bytes a block; its keys are the targets
@@ -477,7 +480,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problems = [problem for _, problem in workloads.problems(workload, shapes, tokens=TOKENS, layout=args.layout)]
     todo = list(tasks(kernels, problems, targets))
     if not shapes:
-        todo += tasks(kernels, [OrReduce(2048, 4096, 16)], targets)
+        todo += tasks(kernels, OTHER_OPERATIONS, targets)
         for kernel in kernels:
             todo += tasks([kernel], tuned_problems(kernel), targets, others=0)
     todo = list(dict.fromkeys(todo))

@@ -133,6 +133,16 @@ SUITES = (
         tuple(replace(W4A16_4096, m=tokens) for tokens in W4A16_TOKENS),
     ),
     Listed("w4a16-kinds", "other group sizes, symmetric, bf16, at M = 16, N = K = 4096", W4A16_KINDS),
+    Listed(
+        "w4a16-bf16",
+        "the squares in bf16, beside torch's own product by a weight of four bits",
+        tuple(W4A16Matmul(m, n, k, torch.bfloat16) for m in (1, 16) for n, k in W4A16_SQUARES),
+    ),
+    Listed(
+        "w4a16-grid",
+        "few to many rows at every square",
+        tuple(W4A16Matmul(m, n, k) for m in W4A16_TOKENS for n, k in W4A16_SQUARES),
+    ),
 )
 GROUPS = ("skinny", "square", "or_reduce", "w4a16")
 # By the name that --workload takes: a suite, or all those whose names begin so.

@@ -15,7 +15,7 @@ reaches its other threads through `bar.red`, and only then do they load. Causali
 are cumulative. The loads and copies are plain: an acquire leaves nothing stale in the level 1 cache.
 """
 
-from tilus import float32, int32, uint8
+from tilus import float32, int32
 from tilus.hidet.ir.primitives.cuda.atomic import atomic_add, atomic_max
 from tilus.ir.layout.ops import auto_local_spatial
 from tilus.ir.tensor import GlobalTensor, RegisterTensor
@@ -78,9 +78,7 @@ class Arrivals:
         gives them the registers that the product happens to need, which for wgmma is one load after the other.
         """
         block_m, block_n = self.block_m, self.block_n
-        place_of_barriers = self.shared_tensor(dtype=uint8, shape=[wgmma.BARRIERS_BYTES])  # as in wgmma.py
-        terms = self.shared_tensor(dtype=float32, shape=[self.tiles_in_flight, block_m, block_n])
-        self.free_shared(place_of_barriers)
+        terms = wgmma.shared_beside_barriers(self, dtype=float32, shape=[self.tiles_in_flight, block_m, block_n])
         total = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
         self.annotate_layout(total, self.wide_layout)
         for begin in self.range(first, partials.shape[0], self.tiles_in_flight):

@@ -13,7 +13,7 @@ Launches     1
 A second barrier keeps every block alive until the others have read it. At most 8 blocks: the largest cluster that every
 device with clusters runs.
 
-A peer's shared memory is an address that `map_shared_rank` gives, generic as a global one: it is read through a
+A peer's shared memory is an address that `mapa` gives, made generic as a global one is: it is read through a
 `global_view`, as tilus 0.2.0 has instructions for reading its own shared memory only.
 
 Source: CUTLASS' and quack's cluster reductions over distributed shared memory; CUDA C++ Programming Guide, "Distributed
@@ -23,22 +23,21 @@ Shared Memory".
 from functools import lru_cache
 
 import torch
-from tilus import float32, int32, uint8, uint32, void_p
+from tilus import float32, int32, uint32, void_p
 from tilus.hidet.ir.primitives.cuda.cvta import cvta_cluster_shared_to_generic, cvta_generic_to_cta_shared
 from tilus.hidet.ir.primitives.cuda.mapa import mapa_shared
 from tilus.ir.layout.ops import shared_row_major
 from tilus.utils import cdiv
 from torch import Tensor
 
-from common import tuned
-from common.checks import matmul_problem
+from common.call import prepared
 from common.epilogue import Epilogue
 from common.kernel import Kernel, Language, MatmulConfig
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_tilus import band, launching
 from kernels_tilus.band import BandConfig, BandScript
-from kernels_tilus.wgmma import BARRIERS_BYTES
+from kernels_tilus.wgmma import shared_beside_barriers
 
 SPLITS = (1, 2, 4, 8)
 
@@ -105,9 +104,7 @@ class ClusterMatmul(BandScript):
         if self.split_k == 1:
             self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
         else:
-            place_of_barriers = self.shared_tensor(dtype=uint8, shape=[BARRIERS_BYTES])  # as in wgmma.py
-            partial = self.shared_tensor(dtype=float32, shape=[block_m, block_n])
-            self.free_shared(place_of_barriers)
+            partial = shared_beside_barriers(self, dtype=float32, shape=[block_m, block_n])
             self.annotate_layout(partial, self.partial_layout)
             # It may stand where copies that a band shorter than the pipeline never read have yet to land.
             self.sync()
@@ -145,15 +142,9 @@ def matmul(
     CPU tensors run in the interpreter. config: None takes the tuned one of this device. Raises ValueError for one that
     the problem cannot run on.
     """
-    problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
-    if reason := supports(problem, config):
-        raise ValueError(f"config is {config}; {reason}" if config else reason)
-    if config is None:
-        config, _ = tuned.pick(KERNEL, problem, tuned.slug_of(a.device))
+    problem, config, out = prepared(KERNEL, a, b, epilogue, bias, out, out_dtype, config)
     stored_b = band.stored(problem, b)
     vectors = band.vectors(problem, a, stored_b, out)
-    if out is None:
-        out = torch.empty(problem.m, problem.n, dtype=problem.out_dtype, device=a.device)
     operands = band.operands(problem, vectors, config.split_k, a, stored_b, bias, out)
     launching.launch(_script(problem, config, vectors), *operands)
     return out

@@ -26,8 +26,7 @@ from tilus.ir.layout.ops import local
 from tilus.utils import cdiv
 from torch import Tensor
 
-from common import tuned
-from common.checks import matmul_problem
+from common.call import prepared
 from common.epilogue import Epilogue
 from common.kernel import Kernel, Language
 from common.problem import Matmul
@@ -184,15 +183,9 @@ def matmul(
     CPU tensors run in the interpreter. config: None takes the tuned one of this device. Raises ValueError for one that
     the problem cannot run on.
     """
-    problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
-    if reason := supports(problem, config):
-        raise ValueError(f"config is {config}; {reason}" if config else reason)
-    if config is None:
-        config, _ = tuned.pick(_BY_VARIANT[variant], problem, tuned.slug_of(a.device))
+    problem, config, out = prepared(_BY_VARIANT[variant], a, b, epilogue, bias, out, out_dtype, config)
     stored_b = band.stored(problem, b)
     vectors = band.vectors(problem, a, stored_b, out)
-    if out is None:
-        out = torch.empty(problem.m, problem.n, dtype=problem.out_dtype, device=a.device)
     partials = torch.empty(config.split_k, problem.m, problem.n, dtype=torch.float32, device=a.device)
     unfused = variant == "vector_unfused"
     fused_problem = replace(problem, epilogue=Epilogue.NONE) if unfused else problem

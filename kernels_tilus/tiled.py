@@ -23,8 +23,7 @@ from tilus import float32, int32, void_p
 from tilus.utils import cdiv
 from torch import Tensor
 
-from common import tuned
-from common.checks import matmul_problem
+from common.call import prepared
 from common.epilogue import Epilogue
 from common.kernel import Kernel, Language
 from common.problem import Matmul
@@ -113,15 +112,9 @@ def matmul(
     CPU tensors run in the interpreter. config: None takes the tuned one of this device. Raises ValueError for one that
     the problem cannot run on.
     """
-    problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
-    if reason := supports(problem, config):
-        raise ValueError(f"config is {config}; {reason}" if config else reason)
-    if config is None:
-        config, _ = tuned.pick(KERNEL, problem, tuned.slug_of(a.device))
+    problem, config, out = prepared(KERNEL, a, b, epilogue, bias, out, out_dtype, config)
     stored_b = band.stored(problem, b)
     vectors = band.vectors(problem, a, stored_b, out)
-    if out is None:
-        out = torch.empty(problem.m, problem.n, dtype=problem.out_dtype, device=a.device)
     operands = band.operands(problem, vectors, config.split_k, a, stored_b, bias, out)
     group_m = min(config.group_m, cdiv(problem.m, config.block_m))
     launching.launch(_script(problem, config, vectors), *operands, group_m)

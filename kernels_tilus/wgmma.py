@@ -11,6 +11,7 @@ Source: tilus' examples/hopper_matmul, matmul_v2 and v3, which 0.2.0 refuses (a 
 would not compile for Hopper (`_HopperTensorCopy` below).
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import tilus
@@ -18,6 +19,7 @@ import torch
 from tilus import int32, uint8
 from tilus.backends.emitter import BaseInstEmitter
 from tilus.backends.emitters.cuda.cp_async_tensor import CopyAsyncTensorGlobalToSharedInstEmitter
+from tilus.hidet.ir.type import DataType
 from tilus.ir.instructions.cuda.cp_async_tensor import CopyAsyncTensorGlobalToSharedInst
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
 from tilus.target import nvgpu_sm90
@@ -33,7 +35,7 @@ ALIGNMENT = 8  # elements: TMA takes addresses and row strides of 16 bytes
 WARPS = 4
 MOST_ROWS = 256  # of one TMA
 MOST_SUMS = 128  # in registers, of a thread
-BARRIERS_BYTES = 1024
+BARRIERS_BYTES = 1024  # at the start of shared memory; what follows is aligned for the widest swizzle
 
 
 class _HopperTensorCopy(CopyAsyncTensorGlobalToSharedInstEmitter):
@@ -66,6 +68,20 @@ def supports(problem: Matmul, config: MatmulConfig, rows: int, columns: int) -> 
     return None
 
 
+def shared_beside_barriers(script: tilus.Script, dtype: DataType, shape: Sequence[int]) -> SharedTensor:
+    """A shared tensor that leaves the first BARRIERS_BYTES free, as every one must of a program with a wgmma product,
+    after the product as well.
+
+    tilus 0.2.0 gives barriers their memory last: the lowest that is free as the program ends, though they are valid all
+    along, as nothing invalidates them. What an ordinary store to a valid barrier does PTX leaves undefined (see
+    notes/cluster.md).
+    """
+    place_of_barriers = script.shared_tensor(dtype=uint8, shape=[BARRIERS_BYTES])
+    tensor = script.shared_tensor(dtype=dtype, shape=shape)
+    script.free_shared(place_of_barriers)
+    return tensor
+
+
 class WgmmaProduct(tilus.Script):
     """Of a Script with block_k, num_stages and dtype, fp16 or bf16, on WARPS warps."""
 
@@ -84,12 +100,8 @@ class WgmmaProduct(tilus.Script):
         along K. steps_before: of earlier products of this block here, as barriers go on counting. Ends in a sync."""
         rows, columns = acc.shape
         chunks = self.block_k // STEP_K
-        # 0.2.0 gives barriers their memory last, and would give them that of tiles already freed: this keeps a place
-        # for them that no tile of a product takes.
-        place_of_barriers = self.shared_tensor(dtype=uint8, shape=[BARRIERS_BYTES])
-        sa = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages * chunks, rows, STEP_K])
-        sb = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages * chunks, columns, STEP_K])
-        self.free_shared(place_of_barriers)
+        sa = shared_beside_barriers(self, dtype=self.dtype, shape=[self.num_stages * chunks, rows, STEP_K])
+        sb = shared_beside_barriers(self, dtype=self.dtype, shape=[self.num_stages * chunks, columns, STEP_K])
         full = self.mbarrier.alloc(counts=[1 for _ in range(self.num_stages)])
 
         # One loop, so that there is one TMA an operand in it: 0.2.0 encodes a tensor map for each.

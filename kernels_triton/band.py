@@ -12,7 +12,9 @@ from torch import Tensor
 from triton.runtime.jit import MockTensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from common.kernel import MatmulConfig
+from common import call
+from common.epilogue import Epilogue
+from common.kernel import Kernel, MatmulConfig
 from common.problem import Layout, Matmul
 from kernels_triton.epilogue import apply_epilogue, has_bias
 
@@ -193,9 +195,21 @@ def addressable(*tensors: Tensor) -> bool:
     )
 
 
-def without_tma(config: BandConfig, a: Tensor, b: Tensor) -> BandConfig:
-    """A config that was found for other tensors, by pointers where TMA cannot address these."""
-    return config if addressable(a, b) else replace(config, tma=False)
+def prepared(
+    kernel: Kernel,
+    a: Tensor,
+    b: Tensor,
+    epilogue: Epilogue,
+    bias: Tensor | None,
+    out: Tensor | None,
+    out_dtype: torch.dtype | None,
+    config: BandConfig | None,
+) -> tuple[Matmul, BandConfig, Tensor]:
+    """common.call.prepared, by pointers where TMA cannot address these tensors, and the config was found for others."""
+    problem, chosen, out = call.prepared(kernel, a, b, epilogue, bias, out, out_dtype, config)
+    if config is None and not addressable(a, b):
+        chosen = replace(chosen, tma=False)
+    return problem, chosen, out
 
 
 def starter(warmup: bool):

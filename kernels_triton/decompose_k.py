@@ -27,8 +27,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from common import tuned
-from common.checks import matmul_problem
 from common.epilogue import Epilogue
 from common.kernel import Kernel, Language
 from common.problem import Matmul
@@ -238,14 +236,7 @@ def matmul(
     'vector_unfused' applies the epilogue in torch, afterwards.
     config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run on.
     """
-    problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
-    if config is None:
-        config, _ = tuned.pick(_BY_VARIANT[variant], problem, tuned.slug_of(a.device))
-        config = band.without_tma(config, a, b)
-    elif reason := supports(problem, config):
-        raise ValueError(f"config is {config}; {reason}")
-    if out is None:
-        out = torch.empty(problem.m, problem.n, dtype=problem.out_dtype, device=a.device)
+    problem, config, out = band.prepared(_BY_VARIANT[variant], a, b, epilogue, bias, out, out_dtype, config)
     partials = torch.empty(config.split_k, problem.m, problem.n, dtype=torch.float32, device=a.device)
     strides = band.input_strides(problem, a, b), out.stride(), out.is_contiguous()
     start = band.starter(warmup=False)

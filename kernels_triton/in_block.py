@@ -29,8 +29,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from common import tuned
-from common.checks import matmul_problem
+from common.call import prepared
 from common.epilogue import Epilogue
 from common.kernel import Kernel, Language, MatmulConfig
 from common.problem import Layout, Matmul
@@ -234,13 +233,7 @@ def matmul(
     variant: 'fma' or 'mma', what multiplies.
     config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run on.
     """
-    problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
-    if config is None:
-        config, _ = tuned.pick(_BY_VARIANT[variant], problem, tuned.slug_of(a.device))
-    elif reason := supports(problem, config, variant=variant):
-        raise ValueError(f"config is {config}; {reason}")
-    if out is None:
-        out = torch.empty(problem.m, problem.n, dtype=problem.out_dtype, device=a.device)
+    problem, config, out = prepared(_BY_VARIANT[variant], a, b, epilogue, bias, out, out_dtype, config)
     strides = band.input_strides(problem, a, b), out.stride()
     _launch(problem, config, variant, (a, b, bias, out), *strides, band.starter(warmup=False))
     return out

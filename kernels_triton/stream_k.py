@@ -30,8 +30,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from common import tuned, workspace
-from common.checks import matmul_problem
+from common import workspace
 from common.epilogue import Epilogue
 from common.kernel import Kernel, Language
 from common.problem import Matmul
@@ -194,14 +193,7 @@ def matmul(
 
     config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run on.
     """
-    problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
-    if config is None:
-        config, _ = tuned.pick(KERNEL, problem, tuned.slug_of(a.device))
-        config = band.without_tma(config, a, b)
-    elif reason := supports(problem, config):
-        raise ValueError(f"config is {config}; {reason}")
-    if out is None:
-        out = torch.empty(problem.m, problem.n, dtype=problem.out_dtype, device=a.device)
+    problem, config, out = band.prepared(KERNEL, a, b, epilogue, bias, out, out_dtype, config)
     tiles = _tiles(problem, config)
     counters, ticket = workspace.semaphores(tiles, a.device), workspace.next_ticket()
     segments = _programs(problem, config) + tiles - 1

@@ -19,8 +19,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from common import tuned
-from common.checks import matmul_problem
 from common.epilogue import Epilogue
 from common.kernel import Kernel, Language
 from common.problem import Matmul
@@ -109,14 +107,7 @@ def matmul(
 
     config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run on.
     """
-    problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
-    if config is None:
-        config, _ = tuned.pick(KERNEL, problem, tuned.slug_of(a.device))
-        config = band.without_tma(config, a, b)
-    elif reason := supports(problem, config):
-        raise ValueError(f"config is {config}; {reason}")
-    if out is None:
-        out = torch.empty(problem.m, problem.n, dtype=problem.out_dtype, device=a.device)
+    problem, config, out = band.prepared(KERNEL, a, b, epilogue, bias, out, out_dtype, config)
     strides = band.input_strides(problem, a, b), out.stride()
     _launch(problem, config, (a, b, bias, out), *strides, band.starter(warmup=False))
     return out

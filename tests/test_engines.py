@@ -3,9 +3,11 @@
 import json
 from dataclasses import asdict, replace
 
+import cuda_source
 import pytest
 import torch
 
+import kernels_tilus
 from bench import contenders
 from bench.resources import Task, compile_all
 from common.accuracy import Judge
@@ -147,3 +149,22 @@ def test_an_engine_is_compiled_to_its_instructions_without_spills(engine, tmp_pa
     assert gpu_kernel.spills == 0 and not gpu_kernel.over("sm_90a")
     assert set(gpu_kernel.instructions.get("tensor cores", {})) == products
     assert set(gpu_kernel.instructions.get("async copies", {})) == copies
+
+
+SPLIT = Matmul(256, 256, 7168, layout=NK)
+BAND_KERNELS = [kernel for kernel in kernels_tilus.KERNELS if issubclass(kernel.config_type, BandConfig)]
+
+
+@pytest.mark.parametrize("engine", ["wgmma", "wgmma_swapped"])
+@pytest.mark.parametrize("kernel", BAND_KERNELS, ids=lambda kernel: kernel.full_name)
+def test_nothing_is_stored_where_barriers_are(kernel, engine, tmp_path):
+    """PTX leaves undefined what comes of it; tilus gives barriers memory of tiles that are freed before the end."""
+    configs = [config for config in kernel.configs(SPLIT) if config.engine == engine]
+    config = max(configs, key=lambda config: (config.split_k > 1, config.num_stages))
+    sources = cuda_source.cuda_sources(kernel, SPLIT, config, tmp_path)
+    (source,) = (source for source in sources if cuda_source.barriers(source))
+    barriers = cuda_source.barriers(source)
+    tensors = cuda_source.tensors(source)
+    assert barriers.end - barriers.begin == 8 * config.num_stages
+    assert len(tensors) >= 2
+    assert not [tensor for tensor in tensors if tensor.overlaps(barriers)]

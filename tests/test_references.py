@@ -15,12 +15,23 @@ from bench import compare, contenders, environment, worker
 from bench.journal import CRASHED, PASSED, UNSUPPORTED, WRONG
 from bench.process import ROOT
 from bench.referee import Referee
-from bench.references import compiling, custom_op, decompose_k, flashinfer_router, helion_matmul, tlx, torch_compile
+from bench.references import (
+    compiling,
+    custom_op,
+    decompose_k,
+    flashinfer_router,
+    helion_matmul,
+    tlx,
+    torch_compile,
+    torch_int4pack_mm,
+)
 from bench.worker import launcher
 from common.accuracy import Judge
 from common.epilogue import Epilogue
 from common.kernel import Kernel, Language
 from common.problem import Layout, Matmul
+from common.quantization import unpack_rows
+from common.w4a16 import W4A16Matmul
 
 # What compiles in a process of its own caches also compiles its headers anew: one process does all of it.
 pytestmark = pytest.mark.xdist_group("references")
@@ -461,6 +472,85 @@ def test_tlx_is_a_row_with_its_reason_and_what_was_published():
     result = checked("tlx/decompose_k", SMALL)
     assert result.status == UNSUPPORTED and result.message == tlx.REASON
     assert "Triton 3.8" in result.message and "Published, on an H100 (shreyansh26/" in result.message
+
+
+# torch's product by a weight of four bits.
+
+INT4PACK = torch_int4pack_mm.KERNEL
+FOUR_BITS = [
+    W4A16Matmul(3, 48, 96 if size == 32 else 384, BF16, size, symmetric)
+    for size in (32, 64, 128)
+    for symmetric in (False, True)
+]
+
+
+@pytest.mark.parametrize("problem", FOUR_BITS, ids=lambda problem: problem.name)
+def test_torchs_product_by_four_bits_passes_the_referee(problem, device):
+    assert INT4PACK.supports(problem, None) is None
+    accuracy, _ = Referee(problem, device, 0).examine(launcher(INT4PACK, problem, None), 1, INT4PACK.deterministic)
+    assert accuracy.ok
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("m", [1, 16, 128])
+def test_torchs_product_by_four_bits_is_right_at_4096(m, device):
+    problem = W4A16Matmul(m, 4096, 4096, BF16)
+    Referee(problem, device, 0).examine(launcher(INT4PACK, problem, None), 1, INT4PACK.deterministic)
+
+
+@pytest.mark.parametrize("problem", FOUR_BITS, ids=lambda problem: problem.name)
+def test_its_scales_and_shifts_mean_the_same_weight(problem):
+    """As a GPU's kernel makes a weight of them, but for roundings: of the shift, of up to 8 scales, and of the sum."""
+    weight = problem.inputs("cpu").weight
+    _, scales_and_shifts = torch_int4pack_mm.lay_out(weight)
+    scales, shifts = scales_and_shifts.double().repeat_interleave(problem.group_size, dim=0).unbind(-1)
+    offsets = unpack_rows(weight.qweight) - torch_int4pack_mm.MIDDLE
+    error = (offsets * scales + shifts - weight.dequantized()).abs()
+    assert (error <= torch.finfo(BF16).eps / 2 * 8 * scales).all()
+    assert not problem.symmetric or (error == 0).all()
+
+
+def test_the_bytes_that_a_gpu_lays_out():
+    """Of each pair of rows of K the even one in the upper nibble; of a shape that the operator takes, at every K."""
+    q = torch.randint(16, (8, 96), dtype=torch.int32)
+    packed = torch_int4pack_mm.bytes_of(q)
+    assert torch.equal(packed >> 4, q[:, ::2]) and torch.equal(packed & 0xF, q[:, 1::2])
+    for k, tiles in ((96, 2), (192, 4), (384, 8), (4096, 8)):
+        assert torch_int4pack_mm.inner_k_tiles(k) == tiles
+        laid_out = torch.ops.aten._convert_weight_to_int4pack(
+            torch.zeros(8, k // 2, dtype=torch.uint8, device="meta"), tiles
+        )
+        assert laid_out.shape == (1, k // (16 * tiles), 32, tiles // 2)
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (W4A16Matmul(1, 16, 128, torch.float16), "bf16 alone, not torch.float16"),
+        (W4A16Matmul(1, 16, 160, BF16, 16), "groups are of 32, 64, 128, 256, not of 16"),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_torchs_product_by_four_bits_sits_out_with_a_reason(problem, reason):
+    assert reason in INT4PACK.supports(problem, None)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch's layout of a CPU")
+def test_what_torchs_cpu_layout_does_not_take_is_a_row_with_its_reason():
+    result = checked("torch/int4pack_mm", W4A16Matmul(1, 24, 128, BF16))
+    assert result.status == UNSUPPORTED and "N is 24; on a CPU it takes multiples of 16" in result.message
+
+
+def test_it_is_laid_out_once_for_all_calls():
+    """In what is launched stands the packed weight, and neither the weight nor its parts."""
+    problem = FOUR_BITS[0]
+    inputs = problem.inputs("cpu")
+    positional, by_keyword = INT4PACK.arguments(problem, inputs)
+    assert positional[0] is inputs.a and by_keyword == {"group_size": 32}
+    assert positional[1].numel() * positional[1].itemsize == problem.k * problem.n // 2
+    assert positional[2].shape == (problem.groups, problem.n, 2)
+    judge = Judge(problem, inputs)
+    assert all(judge.judge(INT4PACK.launch(*positional, **by_keyword)).ok for _ in range(2))
 
 
 # Who takes part.

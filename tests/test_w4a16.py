@@ -6,13 +6,10 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
-import tilus
 import torch
+from cuda_source import cuda_sources
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tilus.backends.codegen import generate_ir_module
-from tilus.drivers import BuildOptions, optimize_ir_module, optimize_program
-from tilus.hidet.backend.codegen import codegen
 
 import kernels_tilus
 import kernels_triton
@@ -24,7 +21,6 @@ from common.kernel import Kernel, Language
 from common.quantization import GPTQWeight, pack_rows, pack_zeros, quantize
 from common.w4a16 import W4A16Config, W4A16Inputs, W4A16Matmul, checked
 from kernels_tilus.interpreter import Schedule, using
-from kernels_tilus.launching import programs_only
 from kernels_tilus.w4a16 import lay_out, restore
 from kernels_triton.interpreter import programs_in
 
@@ -315,17 +311,11 @@ def test_where_an_element_comes_to():
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
-def test_the_cast_to_bf16_is_packed(symmetric, tmp_path, monkeypatch):
+def test_the_cast_to_bf16_is_packed(symmetric, tmp_path):
     """A multiply-add for each pair, in what tilus makes of the kernel; its generic path has a loop over elements."""
-    monkeypatch.setattr(tilus.target, "_target", tilus.target.nvgpu_sm90a)
     problem = W4A16Matmul(16, 64, 128, BF16, symmetric=symmetric)
     kernel = BY_NAME["tilus/w4a16.data_parallel"]
-    with programs_only() as programs:
-        kernel.build(problem, kernel.default_config(problem))
-    (program,) = programs
-    module = generate_ir_module(optimize_program(program, BuildOptions(), tmp_path))
-    codegen(optimize_ir_module(module, tmp_path), src_out_path=str(tmp_path / "source.cu"), target="cuda")
-    source = (tmp_path / "source.cu").read_text()
+    (source,) = cuda_sources(kernel, problem, kernel.default_config(problem), tmp_path)
     assert source.count("fma_bf16x2(((") == 4  # the pairs of a word
     assert ("^ uint32_t(2290649224u)" in source) is symmetric  # 0x88888888
 
@@ -436,6 +426,20 @@ def test_how_many_splits_a_variant_takes(language):
     assert "accepted: 1 to 1 for data_parallel" in of["data_parallel"].supports(problem, two)
     assert f"accepted: 1 to {shared.MOST_TURNS} for semaphore" in of["semaphore"].supports(problem, many)
     assert of["atomic"].supports(problem, many) is None
+
+
+@pytest.mark.parametrize("split_k", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("language", ["triton", "tilus"])
+def test_the_papers_splits_are_contenders(language, split_k, device):
+    """By name, with the config that is taken otherwise; at the smallest K of its tables."""
+    small = W4A16Matmul(2, 16, 512)
+    inputs = small.inputs(device)
+    kernel = contenders.find(f"{language}/w4a16.atomic@s{split_k}")
+    for problem in (small, W4A16Matmul(16, 16384, 16384)):
+        config = kernel.default_config(problem)
+        assert config.split_k == split_k and kernel.supports(problem, None) is None
+    config = kernel.default_config(small)
+    assert_right(kernel, Judge(small, inputs), run(kernel, small, inputs, config=config), config)
 
 
 def test_in_place_is_of_fp16(device):

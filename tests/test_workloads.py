@@ -8,6 +8,7 @@ import torch
 from bench import workloads
 from common.epilogue import Epilogue
 from common.problem import Layout
+from common.w4a16 import W4A16Matmul
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 
@@ -56,6 +57,25 @@ def test_the_crossover_goes_along_both_axes_and_has_each_problem_once():
     chosen = [(of.m, of.n, of.k) for _, of in workloads.problems("crossover")]
     assert len(set(chosen)) == len(chosen) == 19
     assert {(16, 16, 8192), (1024, 1024, 8192), (64, 64, 8192), (64, 64, 256), (64, 64, 32768)} <= set(chosen)
+
+
+def test_the_squares_of_w4a16_are_the_papers():
+    """Its tables: M = 1 and 16, N = K = 512 to 16384, groups of 128, asymmetric; and again in bf16."""
+    squares = [(m, size, size) for m in (1, 16) for size in (512, 1024, 2048, 4096, 8192, 16384)]
+    for suite, dtype in (("w4a16-square", FP16), ("w4a16-bf16", BF16)):
+        chosen = [problem for _, problem in workloads.problems(suite)]
+        assert chosen == [W4A16Matmul(*square, dtype, 128, symmetric=False) for square in squares]
+
+
+def test_w4a16_has_every_number_of_rows_at_every_square_and_the_llama_projections():
+    chosen = [problem for _, problem in workloads.problems("w4a16")]
+    assert len(set(chosen)) == len(chosen)
+    rows = (1, 2, 4, 8, 16, 32, 64, 128)
+    assert {W4A16Matmul(m, 1 << i, 1 << i) for m in rows for i in range(9, 15)} <= set(chosen)
+    llama = ((4096, 11008), (11008, 4096), (8192, 28672), (28672, 8192))
+    assert {W4A16Matmul(m, n, k) for m in (1, 16) for n, k in llama} <= set(chosen)
+    assert {problem.group_size for problem in chosen} == {32, 64, 128}
+    assert {problem.symmetric for problem in chosen} == {False, True}
 
 
 def test_what_is_asked_for_is_in_the_problem():

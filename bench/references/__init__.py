@@ -12,6 +12,7 @@ from bench.references import (
     torch_bitwise_or,
     torch_compile,
     torch_dequantized_mm,
+    torch_int4pack_mm,
     torch_mm,
 )
 
@@ -19,6 +20,7 @@ KERNELS = (
     torch_mm.KERNEL,
     torch_bitwise_or.KERNEL,
     torch_dequantized_mm.KERNEL,
+    torch_int4pack_mm.KERNEL,
     *decompose_k.KERNELS,
     *torch_compile.KERNELS,
     *custom_op.KERNELS,

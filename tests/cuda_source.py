@@ -1,0 +1,75 @@
+"""The CUDA source that tilus makes of a kernel, without a GPU or nvcc; and what of shared memory it names."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import tilus
+from tilus.backends.codegen import generate_ir_module
+from tilus.drivers import BuildOptions, optimize_ir_module, optimize_program
+from tilus.hidet.backend.codegen import codegen
+from tilus.ir.prog import Program
+
+from common.kernel import Config, Kernel
+from common.problem import Problem
+from kernels_tilus.launching import programs_only
+
+
+def cuda_sources(kernel: Kernel, problem: Problem, config: Config, folder: Path) -> list[str]:
+    """Of each program of the kernel, for Hopper."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tilus.target, "_target", tilus.target.nvgpu_sm90a)
+        with programs_only() as programs:
+            kernel.build(problem, config)
+        return [_cuda_source(program, folder) for program in programs]
+
+
+def _cuda_source(program: Program, folder: Path) -> str:
+    module = generate_ir_module(optimize_program(program, BuildOptions(), folder))
+    codegen(optimize_ir_module(module, folder), src_out_path=str(folder / "source.cu"), target="cuda")
+    return (folder / "source.cu").read_text()
+
+
+class Place(NamedTuple):
+    """Bytes of shared memory, from `begin` to before `end`."""
+
+    name: str
+    begin: int
+    end: int
+
+    def overlaps(self, other: "Place") -> bool:
+        return self.begin < other.end and other.begin < self.end
+
+
+BARRIERS = re.compile(r"uint32_t barriers = [^;]*dynamic_shared_memory_uint64\((\d+)\)")
+BARRIER = re.compile(r"^\s+tilus_cuda_mbarrier_init_shared\(", re.MULTILINE)
+TENSOR = re.compile(
+    r"= AllocateShared\(\)  # shared, (?P<dtype>\w+)\[[^\]]*\], size=(?P<size>\d+),[^\n]*\s*\*/\s*"
+    r"\w+ \*(?P<name>\w+) = tilus_cuda_dynamic_shared_memory_\w+\((?P<begin>\d+)\);\s*"
+    r"int32_t (?P<address>\w+) = [^;]*;"
+)
+WORKSPACE = re.compile(r"(shared_workspace) = [^;]*dynamic_shared_memory_uint8\((\d+)\)")
+DYNAMIC_BYTES = re.compile(r"<<<.*, (\d+), \(cudaStream_t\)")
+
+
+def barriers(source: str) -> Place | None:
+    """The mbarriers, all that are initialised; None where there are none."""
+    if not (place := BARRIERS.search(source)):
+        return None
+    begin = int(place[1])
+    return Place("barriers", begin, begin + 8 * len(BARRIER.findall(source)))
+
+
+def tensors(source: str) -> list[Place]:
+    """Shared tensors that are read or written, and tilus' own workspace, for which the rest is."""
+    code = re.sub(r"/\*.*?\*/", "", source[source.index("__global__") :], flags=re.DOTALL)
+    found = []
+    for match in TENSOR.finditer(source):
+        mentions = re.findall(rf"\b(?:{match['name']}|{match['address']})\b", code)
+        if len(mentions) > 3:  # two are declared, the second by the first
+            begin, element_bytes = int(match["begin"]), getattr(tilus, match["dtype"]).nbytes
+            found.append(Place(match["name"], begin, begin + int(match["size"]) * element_bytes))
+    for name, begin in WORKSPACE.findall(source):
+        found.append(Place(name, int(begin), int(DYNAMIC_BYTES.search(source)[1])))
+    return found
