@@ -135,7 +135,10 @@ class Referee:
 
     def _diagnosis(self, result: Tensor, which: int, accuracy: Accuracy, roundings: int) -> str:
         if result.is_floating_point() and (nans := int(result.isnan().sum())):
-            return f"{nans} of {result.numel()} elements are NaN, which the output was filled with"
+            # Not written, where these are all; an answer made of NaN or of another's memory has others beside them.
+            off = int(((result.double() - self.judges[which].reference).abs() > accuracy.bound).sum())
+            filled = f"{nans} of {result.numel()} elements are NaN, which the output was filled with"
+            return f"{filled}; {off} of the others are off by more than {accuracy.bound:.3g}"
         if self.judges[1 - which].judge(result, roundings).ok:
             return "stale: its result is that of earlier inputs at the same addresses"
         if not result.is_floating_point():
