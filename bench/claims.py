@@ -22,7 +22,7 @@ if not __package__:  # run as a script: what to import from is the folder above,
     sys.path[:1] = [str(Path(__file__).resolve().parent.parent)]
 
 from bench.journal import BASELINE, PASSED, Row, read_rows
-from bench.report import Table, console, leading_timing, passed, recorded, source_of
+from bench.tables import Table, console, leading_timing, passed, recorded, source_of
 
 CONFIRMED = "confirmed"
 CONTRADICTED = "contradicted"

@@ -169,7 +169,7 @@ def chosen_options(args: argparse.Namespace, local_rank: int) -> "Options":
     """Raises UsageError."""
     import torch
 
-    from bench.report import TIMINGS
+    from bench.tables import TIMINGS
     from bench.worker import Options
 
     timings = tuple(dict.fromkeys(args.timing.split(",")))
@@ -338,7 +338,7 @@ class Screen(Watcher):
     def __init__(self, out: "Console | None"):
         from rich import progress
 
-        from bench.report import console
+        from bench.tables import console
 
         self.out = out
         self.progress = progress.Progress(
@@ -377,7 +377,7 @@ class Screen(Watcher):
         self.progress.advance(self.task)
 
     def leaves(self, rows: Sequence["Row"]) -> None:
-        from bench.report import problem_table
+        from bench.tables import problem_table
 
         if self.out is not None:
             self.progress.stop()  # erased, so that the two do not run into each other on one terminal
@@ -418,12 +418,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def compare(args: argparse.Namespace) -> int:
     """Measures and shows. Returns the exit code."""
-    from bench import contenders, report
+    from bench import contenders, tables
     from bench.ranks import Ranks
 
     old = _old_rows(args)
     ranks = Ranks()
-    out, errors = report.console(), report.console(stderr=True)
+    out, errors = tables.console(), tables.console(stderr=True)
     live = out if has_gpu() and ranks.count == 1 and not args.resume else None
     code = 0
     if ranks.rank:
@@ -437,12 +437,12 @@ def compare(args: argparse.Namespace) -> int:
         errors.print(f"incomplete: {incomplete}; --resume measures the rest", style="bold red", markup=False)
 
     if has_gpu():
-        out.print(report.source_of(rows), markup=False)
-        for table in [report.summary_table(rows)] if live else report.tables(rows):
+        out.print(tables.source_of(rows), markup=False)
+        for table in [tables.summary_table(rows)] if live else tables.tables(rows):
             out.print(table)
         show_matrix_and_plots(args, rows, out, args.plot)
     else:
-        out.print(report.checks_table(rows))
+        out.print(tables.checks_table(rows))
         show_recorded(args, out)
     if args.tune != "off" and has_gpu():
         for path in write_tuned(rows):
@@ -450,12 +450,12 @@ def compare(args: argparse.Namespace) -> int:
     for reason in contenders.not_importable().values():
         out.print(reason, markup=False)
     if args.csv:
-        report.write_csv(rows, args.csv)
+        tables.write_csv(rows, args.csv)
     if args.json:
-        report.write_json(rows, args.json)
+        tables.write_json(rows, args.json)
     if args.against:
         try:
-            code = report.show_changes(out, rows, old, args.fail_over) or code
+            code = tables.show_changes(out, rows, old, args.fail_over) or code
         except ValueError as error:
             raise UsageError(str(error)) from None
     return code
@@ -485,15 +485,15 @@ def _old_rows(args: argparse.Namespace) -> list["Row"]:
 
 def show_recorded(args: argparse.Namespace, out: "Console") -> None:
     """Without a GPU: the checked-in rows of the problems asked for, and what is left to a GPU."""
-    from bench import report
+    from bench import tables
 
     asked = {problem.name for _, problem in chosen_problems(args)}
-    files = {path: [row for row in rows if row.problem["name"] in asked] for path, rows in report.recorded().items()}
+    files = {path: [row for row in rows if row.problem["name"] in asked] for path, rows in tables.recorded().items()}
     for path, rows in files.items():
         if rows:
-            out.print(f"Not measured here, but recorded: {path.relative_to(report.ROOT)}", style="bold", markup=False)
-            out.print(report.overview_table(rows))
-            out.print(report.summary_table(rows))
+            out.print(f"Not measured here, but recorded: {path.relative_to(tables.ROOT)}", style="bold", markup=False)
+            out.print(tables.overview_table(rows))
+            out.print(tables.summary_table(rows))
             show_matrix_and_plots(args, rows, out, args.plot and Path(args.plot) / path.stem)
     if not any(files.values()):
         out.print("No rows are recorded for these problems.")
@@ -516,9 +516,9 @@ def show_matrix_and_plots(
 
 
 def show_list(args: argparse.Namespace) -> int:
-    from bench import contenders, report, workloads
+    from bench import contenders, tables, workloads
 
-    out = report.console()
+    out = tables.console()
     lines = []
     asked = workloads.Asked(args.layout, args.dtype, args.out_dtype, args.epilogue)
     anyhow = workloads.Asked(dtype=args.dtype, epilogue=args.epilogue)  # where nothing has a layout
@@ -530,7 +530,7 @@ def show_list(args: argparse.Namespace) -> int:
             lines.append([suite.name, str(len(problems)), problems[0].name, problems[-1].name, gflop, suite.about])
     header = ["workload", "problems", "first", "last", "GFLOP", "what it is"]
     groups = [f"{name}: all that begin so" for name, suites in workloads.WORKLOADS.items() if len(suites) > 1]
-    out.print(report.Table("workloads", header, lines, foot="; ".join(groups)))
+    out.print(tables.Table("workloads", header, lines, foot="; ".join(groups)))
     lines = []
     args.references = args.references or not args.only
     for kernel in chosen_contenders(args):
@@ -538,14 +538,14 @@ def show_list(args: argparse.Namespace) -> int:
         reason = contenders.environment_reason(kernel.language) or ""
         lines.append([kernel.full_name, kernel.op, kernel.protocol.value, deterministic, asked, reason])
     header = ["contender", "operation", "protocol", "deterministic", "takes part with", "sits out on this machine"]
-    out.print(report.Table("contenders", header, lines, foot="\n".join(contenders.not_importable().values())))
+    out.print(tables.Table("contenders", header, lines, foot="\n".join(contenders.not_importable().values())))
     return 0
 
 
 def show_doctor() -> int:
-    from bench import doctor, report
+    from bench import doctor, tables
 
-    report.console().print(doctor.screen())
+    tables.console().print(doctor.screen())
     return 0
 
 

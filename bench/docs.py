@@ -20,7 +20,7 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench import claims, matrix, plots, report
+from bench import claims, matrix, plots, tables
 
 MARKED = re.compile(
     r"(<!-- (results|matrix|plots|claims|code)(?::(\S+))?((?: \S+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL
@@ -34,7 +34,7 @@ def update(paths: Iterable[Path] | None = None, *, write: bool = True) -> list[P
     Raises ValueError for a marker whose file no device has, and for a plot that there is not.
     """
     if paths is None:
-        paths = [report.ROOT / "README.md", *sorted((report.ROOT / "notes").glob("*.md"))]
+        paths = [tables.ROOT / "README.md", *sorted((tables.ROOT / "notes").glob("*.md"))]
     stale: list[Path] = []
     for path in (path for path in paths if path.exists()):
         shown = _Page(path)
@@ -61,9 +61,9 @@ def quoted(path: str, name: str, start: str = "") -> str:
 
     Raises ValueError where there is no such file, function or line.
     """
-    if not (report.ROOT / path).is_file():
+    if not (tables.ROOT / path).is_file():
         raise ValueError(f"code:{path}: no such file")
-    source = (report.ROOT / path).read_text()
+    source = (tables.ROOT / path).read_text()
     node: ast.AST = ast.parse(source)
     for part in name.split("."):
         within = [child for child in getattr(node, "body", []) if getattr(child, "name", None) == part]
@@ -84,7 +84,7 @@ class _Page:
 
     def __init__(self, path: Path):
         self.path = path
-        self.plots: dict[Path, list[report.Row]] = {}
+        self.plots: dict[Path, list[tables.Row]] = {}
 
     def fresh(self, match: re.Match[str]) -> str:
         begin, what, name, words, end = match.groups()
@@ -93,19 +93,19 @@ class _Page:
         elif what == "code":
             made = [quoted(name, *words.split(maxsplit=1))]
         else:
-            files = report.recorded(name)
+            files = tables.recorded(name)
             if not files:
                 raise ValueError(f"{what}:{name}: no device has {name}.jsonl under bench/results")
             made = [getattr(self, f"_{what}")(rows, words.split(), file) for file, rows in files.items()]
         return begin + "\n".join(made) + end
 
-    def _results(self, rows: list[report.Row], words: list[str], file: Path) -> str:
-        return report.readme_table(rows, words or report.README_CONTENDERS)
+    def _results(self, rows: list[tables.Row], words: list[str], file: Path) -> str:
+        return tables.readme_table(rows, words or tables.README_CONTENDERS)
 
-    def _matrix(self, rows: list[report.Row], words: list[str], file: Path) -> str:
+    def _matrix(self, rows: list[tables.Row], words: list[str], file: Path) -> str:
         return "\n".join(table.markdown() for table in matrix.page_tables(rows))
 
-    def _plots(self, rows: list[report.Row], words: list[str], file: Path) -> str:
+    def _plots(self, rows: list[tables.Row], words: list[str], file: Path) -> str:
         if unknown := set(words) - plots.PLOTS.keys() or not words:
             told = ", ".join(sorted(unknown)) if words else "none"
             raise ValueError(f"plots:{file.stem}: {told} asked for; there are {', '.join(plots.PLOTS)}")
@@ -113,7 +113,7 @@ class _Page:
         for kind, of_kind in kinds.items():
             for word in words:
                 name = f"{file.stem if len(kinds) == 1 else kind}-{word}"
-                drawn = report.ROOT / "notes" / "plots" / file.parent.name / f"{name}.svg"
+                drawn = tables.ROOT / "notes" / "plots" / file.parent.name / f"{name}.svg"
                 self.plots[drawn] = of_kind
                 lines.append(f"![{name}]({Path(os.path.relpath(drawn, self.path.parent)).as_posix()})\n")
         return "\n".join(lines)

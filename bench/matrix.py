@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.journal import PASSED, Row
 from bench.ops import BASELINES
-from bench.report import Table, baseline_name, by_problem, leading_timing, naming, ranked, source_of, speedup_text
+from bench.tables import Table, baseline_name, by_problem, leading_timing, naming, ranked, source_of, speedup_text
 from common.kernel import Language
 from common.protocol import Protocol
 

@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from bench import matrix
 from bench.journal import Row
 from bench.ops import BASELINES
-from bench.report import baseline_name, by_problem, kind_of, leading_timing, naming, passed, source_of
+from bench.tables import baseline_name, by_problem, kind_of, leading_timing, naming, passed, source_of
 
 # Okabe and Ito's, which the colour-blind tell apart.
 COLOURS = {

@@ -34,7 +34,7 @@ from bench import contenders, workloads
 from bench.environment import ROOT, version
 from bench.ops import OPS
 from bench.process import Died, in_parallel
-from bench.report import Table, console
+from bench.tables import Table, console
 from common import tuned
 from common.epilogue import Epilogue
 from common.kernel import Config, Kernel, Language

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from made_rows import router_rows, row
 
-from bench import claims, report, workloads
+from bench import claims, tables, workloads
 from bench.claims import CONFIRMED, CONTRADICTED, NO_ROWS, NOT_TESTABLE
 from bench.journal import BASELINE, PASSED, Journal
 
@@ -240,7 +240,7 @@ def test_every_claim_is_in_the_table_and_counted():
 
 
 def test_a_table_a_device_of_what_is_recorded(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
     with pytest.raises(SystemExit, match="2"):
         claims.main([])
     assert "no rows are checked in" in capsys.readouterr().err
@@ -252,7 +252,7 @@ def test_a_table_a_device_of_what_is_recorded(monkeypatch, tmp_path, capsys):
 
 
 def test_the_command_reads_files(tmp_path, capsys):
-    report.write_json(router_rows(), tmp_path / "rows.json")
+    tables.write_json(router_rows(), tmp_path / "rows.json")
     assert claims.main([str(tmp_path / "rows.json")]) == 0
     assert "Matrix multiplication is bound by computing" in capsys.readouterr().out
     (tmp_path / "empty.json").write_text(json.dumps([]))

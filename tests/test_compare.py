@@ -10,12 +10,12 @@ import pytest
 import torch
 from made_rows import row
 
-from bench import compare, doctor, report, tuning, worker, workloads
+from bench import compare, doctor, tables, tuning, worker, workloads
 from bench.journal import BASELINE, Journal, command_of, read_rows
 from common.epilogue import Epilogue
 from common.problem import DTYPES, Layout
 
-SCRIPT = str(report.ROOT / "bench" / "compare.py")
+SCRIPT = str(tables.ROOT / "bench" / "compare.py")
 VECTOR = "triton/decompose_k.vector"
 FP32 = "tilus/semaphore.fp32"
 US = {BASELINE: 10.0, VECTOR: 8.0, FP32: 12.5}
@@ -70,7 +70,7 @@ def run(*arguments: str):
     return compare.run(compare.parser().parse_args(arguments))
 
 
-def script(*arguments: str, cwd=report.ROOT, **environment: str) -> subprocess.CompletedProcess:
+def script(*arguments: str, cwd=tables.ROOT, **environment: str) -> subprocess.CompletedProcess:
     environment = {**os.environ, **environment}
     return subprocess.run(
         [sys.executable, SCRIPT, *arguments], capture_output=True, text=True, cwd=cwd, env=environment
@@ -228,8 +228,8 @@ def test_the_matrix_and_the_plots_come_beside_the_tables(gpu, capsys, tmp_path):
 
 
 def test_without_a_gpu_the_matrix_and_the_plots_are_those_of_what_was_recorded(no_gpu, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(report, "ROOT", tmp_path)
+    monkeypatch.setattr(tables, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
     monkeypatch.setattr(worker, "measure", Measuring())
     for made in (row(BASELINE, 64), row(VECTOR, 64, 8.0)):
         Journal(tmp_path / "results" / "h200" / "router-nk.jsonl").append(made)
@@ -319,8 +319,8 @@ def test_without_a_gpu_few_tokens_are_checked(no_gpu, monkeypatch):
 
 
 def test_without_a_gpu_what_was_recorded_is_shown(no_gpu, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(report, "ROOT", tmp_path)
+    monkeypatch.setattr(tables, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
     measuring = Measuring()
     monkeypatch.setattr(worker, "measure", measuring)
     arguments = ["--workload", "router", "--only", VECTOR]

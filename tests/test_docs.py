@@ -3,7 +3,7 @@
 import pytest
 from made_rows import router_rows
 
-from bench import docs, plots, report
+from bench import docs, plots, tables
 from bench.journal import BASELINE, Journal
 
 VECTOR = "triton/decompose_k.vector"
@@ -13,8 +13,8 @@ FP32 = "tilus/semaphore.fp32"
 @pytest.fixture
 def results(tmp_path, monkeypatch):
     """A project of its own: a results folder of one device, with router-nk.jsonl."""
-    monkeypatch.setattr(report, "ROOT", tmp_path)
-    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    monkeypatch.setattr(tables, "RESULTS", tmp_path / "results")
     file = Journal(tmp_path / "results" / "h200" / "router-nk.jsonl")
     for made in router_rows():
         file.append(made)
@@ -88,7 +88,7 @@ def test_a_marker_that_cannot_be_filled_is_an_error(results, tmp_path, marker, t
         docs.update([page(tmp_path, marker)])
 
 
-@pytest.mark.skipif(not report.recorded(), reason="no rows are checked in yet")
+@pytest.mark.skipif(not tables.recorded(), reason="no rows are checked in yet")
 def test_the_documents_hold_what_was_recorded():
     stale = docs.update(write=False)
     assert not stale, f"run python bench/report.py --update-docs: {stale}"
@@ -96,7 +96,7 @@ def test_the_documents_hold_what_was_recorded():
 
 def test_code_is_quoted_from_its_file():
     shown = docs.quoted("bench/docs.py", "quoted", "source =")
-    assert shown.startswith("`bench/docs.py`, `quoted`:\n\n```python\nsource = (report.ROOT / path).read_text()\n")
+    assert shown.startswith("`bench/docs.py`, `quoted`:\n\n```python\nsource = (tables.ROOT / path).read_text()\n")
     assert '"""' not in docs.quoted("bench/docs.py", "quoted")
     method = docs.quoted("bench/docs.py", "_Page.fresh")
     assert method.startswith("`bench/docs.py`, `_Page.fresh`:\n\n```python\nbegin, ")

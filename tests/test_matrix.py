@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from made_rows import router_rows, row
 
-from bench import matrix, report
+from bench import matrix, report, tables
 from bench.journal import BASELINE
 
 VECTOR = "triton/decompose_k.vector"
@@ -34,7 +34,7 @@ def rows():
     ]
 
 
-def lines(table: report.Table, *keys: str) -> dict:
+def lines(table: tables.Table, *keys: str) -> dict:
     """By the cells under these headings, the line as a dict of its heading's last words."""
     named = [dict(zip((head.replace("\n", " ") for head in table.header), line, strict=True)) for line in table.lines]
     return {tuple(line[key] for key in keys): line for line in named}
@@ -120,7 +120,7 @@ def test_rows_that_were_not_timed_have_no_matrix():
 
 
 def test_the_command_prints_it_from_a_file(tmp_path, capsys):
-    report.write_json(router_rows(), tmp_path / "rows.json")
+    tables.write_json(router_rows(), tmp_path / "rows.json")
     assert report.main([str(tmp_path / "rows.json"), "--matrix"]) == 0
     shown = capsys.readouterr().out
     assert "language x protocol: [T, 7168] @ [7168, 256], bf16, weight stored [N, K]" in shown

@@ -9,7 +9,7 @@ import made_rows
 import pytest
 import torch
 
-from bench import report, worker, workloads
+from bench import tables, worker, workloads
 from bench.contenders import all_contenders, find
 from bench.journal import Row, command_of, problem_fields
 from bench.ops import BASELINES, OPS
@@ -150,15 +150,15 @@ def test_tables_tell_times_the_baseline_of_the_operation(problem):
     baseline = find(OPS[problem.op].baseline)
     rows = [row_of(baseline, problem, 10.0), row_of(find("triton/or_reduce.reduce"), problem, 5.0)]
     name = baseline.full_name.replace("/", ".")
-    assert f"times\n{name}" in report.problem_table(rows).header
-    assert f"times faster than {name}" in report.overview_table(rows).foot
-    (line,) = report.summary_table(rows).lines[:1]
+    assert f"times\n{name}" in tables.problem_table(rows).header
+    assert f"times faster than {name}" in tables.overview_table(rows).foot
+    (line,) = tables.summary_table(rows).lines[:1]
     assert line[:2] == ["triton", "none"]  # the baseline is in no group
 
 
 def test_rows_of_two_operations_stand_in_one_table():
     rows = [row_of(find(OPS[problem.op].baseline), problem, 10.0) for problem in SMALL]
-    assert "times faster than the baseline" in report.overview_table(rows).foot
+    assert "times faster than the baseline" in tables.overview_table(rows).foot
 
 
 def test_rows_from_before_there_were_operations_are_of_products():

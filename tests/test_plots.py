@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_rows import router_rows, row
 
-from bench import plots, report, workloads
+from bench import plots, report, tables, workloads
 from bench.journal import BASELINE
 from common.kernel import Language
 from common.protocol import Protocol
@@ -150,7 +150,7 @@ def test_rows_that_were_not_timed_have_no_plots(tmp_path):
 
 
 def test_the_command_writes_them(tmp_path, capsys):
-    report.write_json(router_rows(), tmp_path / "rows.json")
+    tables.write_json(router_rows(), tmp_path / "rows.json")
     assert report.main([str(tmp_path / "rows.json"), "--plot", str(tmp_path / "plots")]) == 0
     assert "router-bf16-nk-latency.svg" in capsys.readouterr().out.replace("\n", "")
     assert len(list((tmp_path / "plots").iterdir())) == 5

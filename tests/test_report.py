@@ -11,23 +11,23 @@ import pytest
 from made_rows import router_rows, row
 from rich.console import Console
 
-from bench import report
+from bench import report, tables
 from bench.journal import BASELINE, Journal, read_rows
 
 VECTOR = "triton/decompose_k.vector"
 FP32 = "tilus/semaphore.fp32"
 
 
-def text_of(*tables: report.Table) -> str:
-    console = report.console()
+def text_of(*printed: tables.Table) -> str:
+    console = tables.console()
     with console.capture() as capture:
-        for table in tables:
+        for table in printed:
             console.print(table)
     return capture.get()
 
 
 def test_a_problems_table_has_a_line_for_every_contender_and_marks_the_fastest():
-    table = report.problem_table(router_rows()[:3])
+    table = tables.problem_table(router_rows()[:3])
     lines = {line[0]: dict(zip(table.header, line, strict=True)) for line in table.lines}
     assert table.best == {1}
     assert list(lines) == [BASELINE, f"{VECTOR} *", FP32]
@@ -45,40 +45,40 @@ def test_a_problems_table_has_a_line_for_every_contender_and_marks_the_fastest()
 
 
 def test_contenders_without_figures_say_why():
-    wrong, unsupported = (report.problem_table(router_rows()[i : i + 3]) for i in (3, 6))
+    wrong, unsupported = (tables.problem_table(router_rows()[i : i + 3]) for i in (3, 6))
     assert wrong.lines[2][-2] == "wrong"
     assert wrong.details == [f"{FP32}: wrong: error 1 is over the bound 0.1"]
     assert unsupported.details == [f"{FP32}: unsupported: M is [odd]"]
-    assert "M is [odd]" in text_of(report.problem_table(router_rows()[6:]))
+    assert "M is [odd]" in text_of(tables.problem_table(router_rows()[6:]))
 
 
 def test_an_error_beyond_the_studys_tolerance_is_told():
     rows = router_rows()[:3]
     rows[1].accuracy["times_study"], rows[2].accuracy["times_study"] = 2.96, 0.9
-    told = report.problem_table(rows).details
+    told = tables.problem_table(rows).details
     assert told == [f"{VECTOR}: its error is 3.0 times what the decompose-K study tolerates"]
 
 
 def test_ties_are_shown():
-    assert report.problem_table(router_rows()[3:6]).lines[1][6] == "1.00 (0.99-1.01) tie"
+    assert tables.problem_table(router_rows()[3:6]).lines[1][6] == "1.00 (0.99-1.01) tie"
 
 
 def test_without_the_baseline_or_any_time_there_is_still_a_table():
     failed = row(VECTOR, 1, None, status="crashed", message="illegal access")
-    assert report.problem_table([failed]).lines == [
+    assert tables.problem_table([failed]).lines == [
         [VECTOR, "separate", "1.00", "crashed", "16x16x128 s8 w1 p4 group_m=8"]
     ]
-    assert "nothing was timed" in text_of(report.summary_table([failed]))
+    assert "nothing was timed" in text_of(tables.summary_table([failed]))
 
 
 def test_warm_leads_where_cold_was_not_asked_for():
-    table = report.problem_table([row(timings=("warm", "host"))])
+    table = tables.problem_table([row(timings=("warm", "host"))])
     assert table.header[2:4] == ["warm us", "host us"]
     assert "quartiles, TFLOPS, GB/s, speed-up and floor: warm" in table.foot
 
 
 def test_in_a_narrow_terminal_configs_go_below():
-    table = report.problem_table(router_rows()[:3])
+    table = tables.problem_table(router_rows()[:3])
     shown = {width: Console(width=width, file=StringIO()) for width in (240, 120)}
     for console in shown.values():
         console.print(table)
@@ -90,7 +90,7 @@ def test_in_a_narrow_terminal_configs_go_below():
 
 def test_the_summary_counts_each_groups_best_on_each_problem():
     rows = [*router_rows(), replace(row("triton/decompose_k.tile", 1, 9.0), protocol="separate")]
-    table = report.summary_table(rows)
+    table = tables.summary_table(rows)
     lines = {(line[0], line[2]): line for line in table.lines}
     # 1.25, 1.00 and 0.50 of torch.mm: the slower variant of the first problem does not count.
     assert lines["triton", "cold"] == ["triton", "separate", "cold", "0.855", "1", "1", "1", "1", "3 of 3"]
@@ -100,11 +100,11 @@ def test_the_summary_counts_each_groups_best_on_each_problem():
 
 def test_of_two_rows_that_measure_the_same_the_last_counts():
     first, second = row(VECTOR, 1, 8.0), row(VECTOR, 1, 9.0)
-    assert report.by_problem([first, second]) == {second.problem["name"]: [second]}
+    assert tables.by_problem([first, second]) == {second.problem["name"]: [second]}
 
 
 def test_the_overview_has_a_line_for_every_problem():
-    table = report.overview_table(router_rows())
+    table = tables.overview_table(router_rows())
     assert table.title == "[T, 7168] @ [7168, 256], bf16, weight stored [N, K]"
     assert table.header == ["T", BASELINE, VECTOR, FP32]
     assert table.lines[0] == ["1", "10.0", "8.0 (1.25x) *", "12.5 (0.80x)"]
@@ -116,11 +116,11 @@ def test_the_overview_has_a_line_for_every_problem():
 def test_problems_of_different_shapes_are_named_in_full():
     other = row()
     other.problem = other.problem | {"n": 128, "name": "other"}
-    assert [line[0] for line in report.overview_table([row(), other]).lines] == [row().problem["name"], "other"]
+    assert [line[0] for line in tables.overview_table([row(), other]).lines] == [row().problem["name"], "other"]
 
 
 def test_csv_has_a_line_for_every_row(tmp_path):
-    report.write_csv(router_rows(), tmp_path / "rows.csv")
+    tables.write_csv(router_rows(), tmp_path / "rows.csv")
     frame = pandas.read_csv(tmp_path / "rows.csv")
     assert len(frame) == len(router_rows())
     assert frame.timing_cold_median_us[1] == 8.0
@@ -130,15 +130,15 @@ def test_csv_has_a_line_for_every_row(tmp_path):
 
 
 def test_json_is_read_back_as_the_same_rows(tmp_path):
-    report.write_json(router_rows(), tmp_path / "rows.json")
+    tables.write_json(router_rows(), tmp_path / "rows.json")
     assert read_rows(tmp_path / "rows.json") == router_rows()
 
 
 def test_markdown_is_made_of_well_formed_tables():
-    text = report.markdown([*router_rows(), row("candidate/a.py:f", 1, None, status="crashed", message="a | b")])
-    tables = [block for block in text.split("\n\n") if block.startswith("|")]
-    assert len(tables) == 4  # of three problems, and the summary
-    for table in tables:
+    text = tables.markdown([*router_rows(), row("candidate/a.py:f", 1, None, status="crashed", message="a | b")])
+    made = [block for block in text.split("\n\n") if block.startswith("|")]
+    assert len(made) == 4  # of three problems, and the summary
+    for table in made:
         assert len({line.replace(r"\|", "").count("|") for line in table.splitlines()}) == 1
     assert "- candidate/a.py:f: crashed: a | b" in text
     assert f"**{VECTOR} ***" in text
@@ -154,40 +154,40 @@ def test_changes_are_told_by_the_intervals_of_speed_ups():
         row(FP32, 16, 12.0),
         row(VECTOR, 999, 1.0),
     ]
-    found = {(change.problem[:2], change.contender, change.timing): change for change in report.changes(new, old)}
+    found = {(change.problem[:2], change.contender, change.timing): change for change in tables.changes(new, old)}
     assert found["1x", BASELINE, "cold"].verdict == "baseline"
     assert found["1x", VECTOR, "cold"].verdict == "slower"
     assert found["1x", FP32, "warm"].verdict == "faster"
     assert found["16", VECTOR, ""].verdict == "broken"
     assert found["16", FP32, ""].verdict == "repaired"
     assert len(found) == 8
-    table = report.changes_table(list(found.values()), new, old)
+    table = tables.changes_table(list(found.values()), new, old)
     assert "2 faster, 0 tie, 2 slower, 1 broken" in table.foot
     assert "5 rows stand in one of the files only" in table.foot
 
 
 @pytest.mark.parametrize(("fail_over", "count"), [(0, 2), (5, 2), (7, 0)])
 def test_a_regression_is_slower_by_more_than_was_set(fail_over, count):
-    found = report.changes([row(VECTOR, 1, 8.5)], [row(VECTOR, 1, 8.0)])
-    assert len(report.regressions(found, fail_over)) == count
+    found = tables.changes([row(VECTOR, 1, 8.5)], [row(VECTOR, 1, 8.0)])
+    assert len(tables.regressions(found, fail_over)) == count
 
 
 def test_what_moves_the_whole_machine_is_no_change():
     """All of a run 6% slower, torch.mm too, is a tie; all but torch.mm is a regression, however wide the quartiles."""
     old = [row(BASELINE, 1, 10.0), row(VECTOR, 1, 8.0)]
     drifted = [row(BASELINE, 1, 10.6), row(VECTOR, 1, 8.48, baseline_us=10.6)]
-    assert {change.verdict for change in report.changes(drifted, old)} == {"baseline", "tie"}
-    assert not report.regressions(report.changes(drifted, old), 0)
+    assert {change.verdict for change in tables.changes(drifted, old)} == {"baseline", "tie"}
+    assert not tables.regressions(tables.changes(drifted, old), 0)
     slower = [row(BASELINE, 1, 10.0), row(VECTOR, 1, 8.48)]
     for rows in (old, slower):
         for figures in rows[1].timing.values():
             figures["q1_us"], figures["q3_us"] = figures["median_us"] * 0.9, figures["median_us"] * 1.1
-    assert len(report.regressions(report.changes(slower, old), 5)) == 2
+    assert len(tables.regressions(tables.changes(slower, old), 5)) == 2
 
 
 def test_what_broke_is_always_a_regression():
     broken = row(VECTOR, 1, None, status="wrong", message="NaN")
-    assert report.regressions(report.changes([broken], [row(VECTOR, 1, 8.0)]), 1000)
+    assert tables.regressions(tables.changes([broken], [row(VECTOR, 1, 8.0)]), 1000)
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def test_the_command_shows_writes_and_compares(journal, tmp_path, capsys):
     assert report.main([str(journal), *files]) == 0
     assert len(json.loads((tmp_path / "rows.json").read_text())) == 9
 
-    report.write_json([row(VECTOR, 1, 6.0)], tmp_path / "old.json")
+    tables.write_json([row(VECTOR, 1, 6.0)], tmp_path / "old.json")
     assert report.main([str(journal), "--against", str(tmp_path / "old.json")]) == 0
     assert report.main([str(journal), "--against", str(tmp_path / "old.json"), "--fail-over", "5"]) == 3
     assert report.main([str(journal), "--against", str(tmp_path / "old.json"), "--fail-over", "5", "--markdown"]) == 3
@@ -222,7 +222,7 @@ def test_all_but_the_baseline_slower_is_exit_code_3(journal, tmp_path, capsys):
         for figures in made.timing.values() if made.contender != BASELINE else ():
             figures |= {name: figures[name] * 1.06 for name in ("median_us", "q1_us", "q3_us")}
             figures |= {name: figures[name] / 1.06 for name in ("speedup", "speedup_low", "speedup_high")}
-    report.write_json(slower, tmp_path / "slower.json")
+    tables.write_json(slower, tmp_path / "slower.json")
     assert report.main([str(tmp_path / "slower.json"), "--against", str(journal), "--fail-over", "5"]) == 3
     shown = capsys.readouterr().out
     assert "0 faster, 0 tie, 8 slower, 0 broken" in shown
@@ -241,7 +241,7 @@ def test_files_without_rows_and_folders_that_are_missing(journal, tmp_path, caps
 
 
 def test_a_limit_with_nothing_to_hold_against_it_is_an_error(journal, tmp_path, capsys):
-    report.write_json([row(BASELINE, 1), row("triton/other", 1, 6.0)], tmp_path / "other.json")
+    tables.write_json([row(BASELINE, 1), row("triton/other", 1, 6.0)], tmp_path / "other.json")
     (tmp_path / "empty.json").write_text("[]")
     for old in ("other.json", "empty.json"):
         with pytest.raises(SystemExit, match="2"):
@@ -258,7 +258,7 @@ def test_the_command_refuses_what_it_cannot_do(arguments, capsys):
 
 def test_it_runs_as_a_script(journal):
     made = subprocess.run(
-        [sys.executable, str(report.ROOT / "bench" / "report.py"), str(journal), "--markdown"],
+        [sys.executable, str(tables.ROOT / "bench" / "report.py"), str(journal), "--markdown"],
         capture_output=True,
         text=True,
         cwd=journal.parent,
@@ -270,4 +270,4 @@ def test_it_runs_as_a_script(journal):
 def test_a_config_of_another_shape_is_marked():
     rows = router_rows()
     rows[1].config_source = "nearest"
-    assert "| 8.0° (1.25x) * |" in report.readme_table(rows)
+    assert "| 8.0° (1.25x) * |" in tables.readme_table(rows)
