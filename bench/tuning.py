@@ -216,16 +216,17 @@ def _built(
     problem: Problem, chosen: dict[str, list[Config]], deadline_s: float, device: torch.device
 ) -> dict[str, dict[Config, str]]:
     """Compiles all configs of all kernels; the ones that failed, by kernel, with the reason."""
-    # Configs that differ in their split alone share a product: one process builds it once.
-    together: dict[tuple[str, Config], list[Config]] = {}
+    # Configs that share what is compiled go to one process, which builds it once.
+    together: dict[tuple[Any, ...], list[Config]] = {}
     for name, configs in chosen.items():
         for config in configs:
-            product = replace(config, split_k=1) if hasattr(config, "split_k") else config
-            together.setdefault((name, product), []).append(config)
+            at_launch = getattr(config, "AT_LAUNCH", ())
+            compiled = (item for item in vars(config).items() if item[0] not in at_launch)
+            together.setdefault((name, *compiled), []).append(config)
     if not together:
         return {}
     start = time.monotonic()
-    jobs = [(problem, name, configs, device) for (name, _), configs in together.items()]
+    jobs = [(problem, name, configs, device) for (name, *_), configs in together.items()]
     # Ranks build much the same, each for a problem of its own: in another order they wait less for each other.
     random.Random(problem.name).shuffle(jobs)
     answers = in_parallel(_build, jobs, _builders(), deadline_s)

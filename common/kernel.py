@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -27,7 +27,11 @@ class MatmulConfig:
 
     A block computes a [block_m, block_n] tile of C over one of split_k contiguous bands of K, in steps of
     block_k, with num_warps warps and a pipeline of num_stages.
+
+    AT_LAUNCH: the fields that a launch is told, so that configs which differ in these alone share what is compiled.
     """
+
+    AT_LAUNCH: ClassVar[tuple[str, ...]] = ("split_k",)
 
     block_m: int
     block_n: int

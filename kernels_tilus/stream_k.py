@@ -26,6 +26,7 @@ arXiv 2301.03598); there the owner of a tile's first step waits for the others, 
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import torch
 from tilus import boolean, float32, int32, void_p
@@ -48,6 +49,8 @@ PROGRAMS = (132, 264, 396, 528)  # one to four on each of Hopper's multiprocesso
 @dataclass(frozen=True)
 class StreamKConfig(BandConfig):
     """programs: of the whole launch; split_k is 1, as K is shared out by programs."""
+
+    AT_LAUNCH: ClassVar[tuple[str, ...]] = ("split_k", "programs")
 
     programs: int = 264
 

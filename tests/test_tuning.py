@@ -224,3 +224,17 @@ def test_a_quick_search_on_the_device(tmp_path, monkeypatch):
     assert found.tried == tuning.BUDGETS["quick"].configs or found.out_of_time
     again = tuning.tune(PROBLEM, [kernel], "quick", deadline_s=60, device=device)[kernel.full_name]
     assert again == found
+
+
+def test_configs_that_share_what_is_compiled_are_built_by_one_process(monkeypatch):
+    jobs = []
+
+    def in_parallel(function, given, count, deadline_s):
+        jobs.extend(given)
+        return [[None] * len(configs) for _, _, configs, _ in given]
+
+    monkeypatch.setattr(tuning, "in_parallel", in_parallel)
+    config = MatmulConfig(16, 16, 64, split_k=2, num_warps=1, num_stages=4)
+    chosen = [config, dataclasses.replace(config, block_k=32), dataclasses.replace(config, split_k=3)]
+    assert tuning._built(PROBLEM, {"made/up": chosen}, 1.0, torch.device("cpu")) == {"made/up": {}}
+    assert sorted([config.split_k for config in configs] for _, _, configs, _ in jobs) == [[2], [2, 3]]
