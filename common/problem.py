@@ -4,13 +4,16 @@ import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, get_type_hints
 
 import torch
 from torch import Tensor
 
 from common.epilogue import Epilogue
 from common.tensors import named_tensors
+
+if TYPE_CHECKING:
+    from typing import Self  # Python 3.11; this project runs on 3.10
 
 SHORT_DTYPE = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 DTYPES = {short: dtype for dtype, short in SHORT_DTYPE.items()}
@@ -88,7 +91,7 @@ class Problem(ABC):
         return {field.name: _json_value(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
     @classmethod
-    def from_fields(cls, values: dict[str, Any]) -> Self:
+    def from_fields(cls, values: dict[str, Any]) -> "Self":
         """The problem whose `fields` these are; what they lack is as by default, what else they hold is ignored."""
         types = get_type_hints(cls)
         names = [field.name for field in dataclasses.fields(cls) if field.name in values]
