@@ -15,13 +15,13 @@ from kernels_tilus import (
 
 KERNELS = (
     tiled.KERNEL,
-    *in_block.KERNELS,
+    in_block.KERNEL,
     *decompose_k.KERNELS,
     *semaphore.KERNELS,
     atomic.KERNEL,
     last_arriver.KERNEL,
     stream_k.KERNEL,
-    *cluster.KERNELS,
+    cluster.KERNEL,
     *or_reduce.KERNELS,
     *w4a16.KERNELS,
 )

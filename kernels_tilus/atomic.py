@@ -134,15 +134,13 @@ def matmul(
     the problem cannot run on.
     """
     problem, config, out = prepared(KERNEL, a, b, epilogue, bias, out, out_dtype, config)
-    stored_b = band.stored(problem, b)
-    vectors = band.vectors(problem, a, stored_b, out)
 
     sums, counters, ticket = None, None, 0
     if config.split_k > 1:
         ticket = workspace.next_ticket()
         tiles = band.count_tiles(problem, config.block_m, config.block_n)
         counters, sums = workspace.counters_and_sums(tiles, problem.m * problem.n, a.device)
-    operands = band.operands(problem, vectors, config.split_k, a, stored_b, bias, out)
+    vectors, operands = band.operands(problem, config, a, b, bias, out)
     launching.launch(_script(problem, config, vectors), *operands, sums, counters, ticket)
     return out
 

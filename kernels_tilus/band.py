@@ -203,21 +203,19 @@ def count_tiles(problem: Matmul, block_m: int, block_n: int) -> int:
     return cdiv(problem.m, block_m) * cdiv(problem.n, block_n)
 
 
-def stored(problem: Matmul, b: Tensor) -> Tensor:
-    """The weight as it stands in memory, row-major."""
-    return b.T if problem.layout is Layout.NK else b
-
-
 def operands(
-    problem: Matmul, vectors: Vectors, split_k: int, a: Tensor, stored_b: Tensor, bias: Tensor | None, out: Tensor
-) -> tuple[Tensor | int | None, ...]:
-    """The first arguments of every BandScript's __call__, in its order."""
-    vector_b = vectors.k if problem.layout is Layout.NK else vectors.n
-    return (
+    problem: Matmul, config: MatmulConfig, a: Tensor, b: Tensor, bias: Tensor | None, out: Tensor
+) -> tuple[Vectors, tuple[Tensor | int | None, ...]]:
+    """What a Script has to be compiled for to take these tensors, and the first arguments of every BandScript's
+    __call__, in its order."""
+    stored_b = b.T if problem.layout is Layout.NK else b  # as it stands in memory, row-major
+    widths = vectors(problem, a, stored_b, out)
+    vector_b = widths.k if problem.layout is Layout.NK else widths.n
+    return widths, (
         *(a, stored_b, bias, out),
-        *(problem.m, problem.n // vectors.n, problem.k // vectors.k, split_k),
-        *(a.stride(0) // vectors.k, stored_b.stride(0) // vector_b),
-        *(out.stride(0) // max(vectors.c, 1), out.stride(1)),
+        *(problem.m, problem.n // widths.n, problem.k // widths.k, config.split_k),
+        *(a.stride(0) // widths.k, stored_b.stride(0) // vector_b),
+        *(out.stride(0) // max(widths.c, 1), out.stride(1)),
     )
 
 

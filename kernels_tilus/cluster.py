@@ -143,9 +143,7 @@ def matmul(
     the problem cannot run on.
     """
     problem, config, out = prepared(KERNEL, a, b, epilogue, bias, out, out_dtype, config)
-    stored_b = band.stored(problem, b)
-    vectors = band.vectors(problem, a, stored_b, out)
-    operands = band.operands(problem, vectors, config.split_k, a, stored_b, bias, out)
+    vectors, operands = band.operands(problem, config, a, b, bias, out)
     launching.launch(_script(problem, config, vectors), *operands)
     return out
 
@@ -171,4 +169,3 @@ KERNEL = Kernel(
     workspace_bytes=lambda problem, config: 0,
     launches=1,
 )
-KERNELS = (KERNEL,)

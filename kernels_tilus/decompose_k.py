@@ -184,15 +184,12 @@ def matmul(
     the problem cannot run on.
     """
     problem, config, out = prepared(_BY_VARIANT[variant], a, b, epilogue, bias, out, out_dtype, config)
-    stored_b = band.stored(problem, b)
-    vectors = band.vectors(problem, a, stored_b, out)
-    partials = torch.empty(config.split_k, problem.m, problem.n, dtype=torch.float32, device=a.device)
+    vectors, operands = band.operands(problem, config, a, b, bias, out)
+    a, stored_b, bias, out, m, n_units, k_units, split_k, stride_am, stride_b, *out_strides = operands
+    partials = torch.empty(split_k, m, problem.n, dtype=torch.float32, device=a.device)
     unfused = variant == "vector_unfused"
     fused_problem = replace(problem, epilogue=Epilogue.NONE) if unfused else problem
     product, reduction = _scripts(fused_problem, config, vectors, variant.removesuffix("_unfused"))
-    a, stored_b, bias, out, m, n_units, k_units, split_k, stride_am, stride_b, *out_strides = band.operands(
-        problem, vectors, config.split_k, a, stored_b, bias, out
-    )
     launching.launch(product, a, stored_b, partials, m, n_units, k_units, split_k, stride_am, stride_b)
     launching.launch(reduction, None if unfused else bias, out, partials, m, n_units, *out_strides)
     return out.copy_(epilogue.apply(out, bias)) if unfused else out

@@ -152,10 +152,8 @@ def matmul(
     CPU tensors run in the interpreter. config: None takes the tuned one of this device. Raises ValueError for one that
     the problem cannot run on.
     """
-    problem, config, out = prepared(KERNELS[0], a, b, epilogue, bias, out, out_dtype, config)
-    stored_b = band.stored(problem, b)
-    vectors = band.vectors(problem, a, stored_b, out)
-    operands = band.operands(problem, vectors, config.split_k, a, stored_b, bias, out)
+    problem, config, out = prepared(KERNEL, a, b, epilogue, bias, out, out_dtype, config)
+    vectors, operands = band.operands(problem, config, a, b, bias, out)
     launching.launch(_script(problem, config, vectors), *operands)
     return out
 
@@ -165,21 +163,19 @@ def build(problem: Matmul, config: MatmulConfig) -> None:
     launching.build(_script(problem, config, band.vectors(problem)))
 
 
-KERNELS = (
-    Kernel(
-        name="in_block",
-        variant="fma",
-        language=Language.TILUS,
-        protocol=Protocol.IN_BLOCK,
-        launch=matmul,
-        config_type=MatmulConfig,
-        configs=configs,
-        default_config=default_config,
-        build=build,
-        supports=supports,
-        deterministic=True,
-        roundings=lambda config: 1,
-        workspace_bytes=lambda problem, config: 0,
-        launches=1,
-    ),
+KERNEL = Kernel(
+    name="in_block",
+    variant="fma",
+    language=Language.TILUS,
+    protocol=Protocol.IN_BLOCK,
+    launch=matmul,
+    config_type=MatmulConfig,
+    configs=configs,
+    default_config=default_config,
+    build=build,
+    supports=supports,
+    deterministic=True,
+    roundings=lambda config: 1,
+    workspace_bytes=lambda problem, config: 0,
+    launches=1,
 )

@@ -158,8 +158,6 @@ def matmul(
     config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run on.
     """
     problem, config, out = prepared(_BY_VARIANT[variant], a, b, epilogue, bias, out, out_dtype, config)
-    stored_b = band.stored(problem, b)
-    vectors = band.vectors(problem, a, stored_b, out)
 
     tiles_m, tiles_n = cdiv(problem.m, config.block_m), cdiv(problem.n, config.block_n)
     in_place = variant == "in_place"
@@ -174,8 +172,8 @@ def matmul(
         if not in_place:
             shape = tiles_m * config.block_m, tiles_n * config.block_n
             running = torch.empty(shape, dtype=torch.float32, device=a.device)
+    vectors, operands = band.operands(problem, config, a, b, bias, out)
     script = _script(problem, config, vectors, in_place, pooled)
-    operands = band.operands(problem, vectors, config.split_k, a, stored_b, bias, out)
     launching.launch(script, *operands, running, semaphores, ticket)
     return out
 

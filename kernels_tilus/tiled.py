@@ -113,9 +113,7 @@ def matmul(
     the problem cannot run on.
     """
     problem, config, out = prepared(KERNEL, a, b, epilogue, bias, out, out_dtype, config)
-    stored_b = band.stored(problem, b)
-    vectors = band.vectors(problem, a, stored_b, out)
-    operands = band.operands(problem, vectors, config.split_k, a, stored_b, bias, out)
+    vectors, operands = band.operands(problem, config, a, b, bias, out)
     group_m = min(config.group_m, cdiv(problem.m, config.block_m))
     launching.launch(_script(problem, config, vectors), *operands, group_m)
     return out
