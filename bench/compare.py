@@ -68,9 +68,8 @@ class Watcher:
         """After a problem, with its rows."""
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-
+def add_problem_flags(made: argparse.ArgumentParser) -> None:
+    """What chosen_problems reads."""
     what = made.add_argument_group("problems")
     named = "a named list of problems, e.g. router (see --list), or a list of your own, see bench/workloads.py"
     what.add_argument("--workload", metavar="NAME|FILE.json", help=named)
@@ -83,6 +82,9 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--out-dtype", choices=DTYPES, help="of the output (default: that of the inputs)")
     what.add_argument("--epilogue", choices=EPILOGUES, help="fused pointwise end (default: the workload's, else none)")
 
+
+def add_contender_flags(made: argparse.ArgumentParser) -> None:
+    """What chosen_contenders reads."""
     who = made.add_argument_group("contenders", "the baseline, of a product torch/mm, always takes part")
     pattern = "full name, file name, file.variant, language, or a pattern of these; repeatable"
     who.add_argument("--only", metavar="NAME", action="append", default=[], help=pattern)
@@ -92,6 +94,12 @@ def parser() -> argparse.ArgumentParser:
     who.add_argument(
         "--candidate", metavar="FILE.py:FUNCTION", action="append", default=[], help="a kernel of your own; repeatable"
     )
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_problem_flags(made)
+    add_contender_flags(made)
 
     how = made.add_argument_group("measuring")
     how.add_argument(

@@ -5,25 +5,27 @@ figure is typed and no quotation goes stale.
     <!-- results:router-nk torch/mm triton/* -->
     <!-- matrix:router-nk -->                        language x protocol
     <!-- plots:router-nk speedup floor -->           these of bench.plots, drawn into notes/plots
+    <!-- counters:router -->                         what ncu counted; or of these contenders:
+    <!-- counters:router torch/mm triton/* -->
     <!-- claims -->                                  every claim and its verdict
     <!-- code:kernels_tilus/atomic.py AtomicMatmul.__call__ self.band_product -->
                                                      a function, from the first line that holds the last words
 
 each up to its end, <!-- /results --> and so on. The name is that of a file under bench/results, of every device; of
-code, its path.
+counters, in counters/ there; of code, its path.
 """
 
 import ast
 import os
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bench import claims, matrix, plots, tables
+from bench import claims, counters, matrix, plots, tables
 
 MARKED = re.compile(
-    r"(<!-- (results|matrix|plots|claims|code)(?::(\S+))?((?: \S+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL
+    r"(<!-- (results|matrix|plots|claims|counters|code)(?::(\S+))?((?: \S+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL
 )
 FORMATTING = ("# fmt: off", "# fmt: on")
 
@@ -79,6 +81,20 @@ def quoted(path: str, name: str, start: str = "") -> str:
     return f"`{path}`, `{name}`:\n\n```python\n{shown}\n```\n"
 
 
+def counted(name: str, contenders: Sequence[str]) -> list[tables.Table]:
+    """What ncu counted of these contenders (patterns; none: of all), a table a problem, of every device.
+
+    Raises ValueError where no device has it, or there is nothing of these contenders.
+    """
+    files = counters.recorded(name)
+    if not files:
+        raise ValueError(f"counters:{name}: no device has counters/{name}.jsonl under bench/results")
+    made = [table for launches in files.values() for table in counters.shown(launches, contenders or ("*",))]
+    if not made:
+        raise ValueError(f"counters:{name}: nothing of {', '.join(contenders)} was counted")
+    return made
+
+
 class _Page:
     """One page's markers. plots: the files that it shows, with the rows that they are drawn from."""
 
@@ -92,6 +108,8 @@ class _Page:
             made = [table.markdown() for table in claims.recorded_tables()]
         elif what == "code":
             made = [quoted(name, *words.split(maxsplit=1))]
+        elif what == "counters":
+            made = [table.markdown() for table in counted(name, words.split())]
         else:
             files = tables.recorded(name)
             if not files:

@@ -169,10 +169,16 @@ def problem_fields(problem: Problem) -> dict[str, Any]:
     return {"name": problem.name, "op": problem.op, **problem.fields, **sizes}
 
 
-def command_of(problem: Problem, contender: str, asked: Sequence[str], more: Mapping[str, Any]) -> str:
+def command_of(
+    problem: Problem,
+    contender: str,
+    asked: Sequence[str],
+    more: Mapping[str, Any],
+    script: str = "bench/compare.py",
+) -> str:
     """The command that measures one contender on one problem, beside the baseline. more: flags that are not at
     their defaults, by name."""
-    words = ["python", "bench/compare.py"]
+    words = ["python", script]
     words += _shape_words(problem) if isinstance(problem, Matmul) else ["--problem", problem.name]
     kind, _, place = contender.partition("/")
     if kind == "candidate":

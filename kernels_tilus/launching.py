@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 
 import torch
 from tilus.ir.prog import Program
@@ -34,12 +35,19 @@ def launch(script, *args) -> None:
 
         interpreter.run(script, *args)
     else:
+        _loaded(script)
         given = [0 if arg is None else arg for arg in args]
         if device.index == torch.cuda.current_device():
             script(*given)
         else:
             with torch.cuda.device(device):
                 script(*given)
+
+
+@lru_cache(maxsize=4096)
+def _loaded(script) -> None:
+    """Before a Script's first launch, which would build it too, but give up at a half-written cache."""
+    build(script)
 
 
 _gathered: ContextVar[list[Program] | None] = ContextVar("gathered", default=None)
@@ -57,7 +65,7 @@ def programs_only() -> Iterator[list[Program]]:
 
 
 def build(script) -> None:
-    """Compiles an instantiated Script for the current target into tilus' cache, without launching it.
+    """Compiles an instantiated Script for the current target into tilus' cache and loads it, without launching it.
 
     Raises RuntimeError with the compiler's words.
     """
@@ -67,9 +75,14 @@ def build(script) -> None:
         programs += instance.transpiled_programs
         return
     for attempt in range(BUILD_ATTEMPTS):
+        if instance.compiled_programs:
+            return
         try:
-            return instance._build_programs()
+            instance._build_programs()
         except (ValueError, RuntimeError) as error:
             if not any(words in str(error) for words in HALF_WRITTEN) or attempt == BUILD_ATTEMPTS - 1:
                 raise
+            # What was compiled and not loaded would count twice.
+            instance.valid_programs.clear()
+            instance.valid_schedules.clear()
             time.sleep(0.2)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bench import compare, contenders, environment, worker
+from bench import compare, contenders, environment, references, worker
 from bench.journal import CRASHED, PASSED, UNSUPPORTED, WRONG
 from bench.process import ROOT
 from bench.referee import Referee
@@ -388,6 +388,7 @@ def test_a_package_that_is_not_there_is_a_reason(monkeypatch, name, problem, pac
 
 def test_a_helion_that_cannot_be_imported_is_a_reason(monkeypatch):
     monkeypatch.setitem(sys.modules, "bench.references.helion_kernels", None)
+    monkeypatch.delattr(references, "helion_kernels", raising=False)
     with pytest.raises(NotImplementedError, match=r"helion .* with torch .* cannot be imported: "):
         helion_matmul._kernels()
     with pytest.raises(NotImplementedError, match="searches on a GPU"):

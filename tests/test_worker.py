@@ -56,7 +56,7 @@ def rows_of(functions, options: Options, problem: Matmul = PROBLEM):
 
 @pytest.fixture(scope="module")
 def checked():
-    return rows_of(EXPECTED, Options(device="cpu", deadline_s=3.0))
+    return rows_of(EXPECTED, Options(device="cpu", deadline_s=10.0))
 
 
 @pytest.mark.parametrize("function", EXPECTED)
