@@ -103,7 +103,9 @@ def program_of(step, work, programs):
     return max(step // (work // programs + 1), (step - work % programs) // (work // programs))
 
 
-@triton.jit(do_not_specialize=["m", "programs", "ticket"])
+# steps: K in steps of BLOCK_K, as an argument, since K = 1 is a constant of the compiler, and on what folds from it
+# Triton 3.6 stops in TritonGPUCoalesce.
+@triton.jit(do_not_specialize=["m", "steps", "programs", "ticket"])
 def _matmul_stream_k_kernel(
     a_ptr,
     b_ptr,
@@ -114,6 +116,7 @@ def _matmul_stream_k_kernel(
     m,
     n,
     k,
+    steps,
     stride_am,
     stride_bk,
     stride_bn,
@@ -132,7 +135,6 @@ def _matmul_stream_k_kernel(
     TILES: tl.constexpr,
     EPILOGUE: tl.constexpr,
 ):
-    steps = tl.cdiv(k, BLOCK_K)
     work = tl.cdiv(m, BLOCK_M) * tl.cdiv(n, BLOCK_N) * steps
     program = tl.program_id(0)
     begin = share_begin(program, work, programs)
@@ -169,13 +171,13 @@ def _matmul_stream_k_kernel(
 
 def _launch(problem: Matmul, config: StreamKConfig, tensors, in_strides, out_strides, ticket, start):
     """tensors: a, b, bias, out, counters, partials."""
-    programs = _programs(problem, config)
+    steps, programs = triton.cdiv(problem.k, config.block_k), _programs(problem, config)
     start(
         _matmul_stream_k_kernel,
         (programs,),
         *band.operands(problem, config, *tensors[:2]),
         *tensors[2:],
-        *(problem.m, problem.n, problem.k, *in_strides, *out_strides, programs, ticket),
+        *(problem.m, problem.n, problem.k, steps, *in_strides, *out_strides, programs, ticket),
         **band.meta(problem, config),
         TILES=tiles_in_flight(config),
         EPILOGUE=problem.epilogue.value,
