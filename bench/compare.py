@@ -39,7 +39,7 @@ EPILOGUES = ("none", "relu", "bias_relu", "silu", "sigmoid", "scale")
 
 NEEDS_GPU = "There is no CUDA device: timing and --tune need one."
 ALIKE = ("device", "torch", "triton", "tilus")  # of the environment, in all rows of a journal
-CHECKED = 2  # problems of a workload on the CPU, those of the least work, where --tokens does not say which
+CHECKED = 1  # problems of a workload on the CPU, those of the least work, where --tokens does not say which
 
 
 class UsageError(Exception):

@@ -65,11 +65,13 @@ class Referee:
         self.judged(call, roundings, which=1)
         if self.device.type == "cuda":
             self._on_a_late_stream(call, roundings)
-        first, *repeats = [_bits(self._run(call, 0)) for _ in range(1 + REPEATS)]
+        # An interpreter runs one thing after the other: what can differ there, a workspace left dirty, differs at once.
+        count = REPEATS if self.device.type == "cuda" else 1
+        first, *repeats = [_bits(self._run(call, 0)) for _ in range(1 + count)]
         equal = sum(torch.equal(first, again) for again in repeats)
-        if deterministic and equal < REPEATS:
-            raise Fault(f"claims to be deterministic; {REPEATS - equal} of {REPEATS} repeats differ")
-        return accuracy, equal == REPEATS
+        if deterministic and equal < count:
+            raise Fault(f"claims to be deterministic; {count - equal} of {count} repeats differ")
+        return accuracy, equal == count
 
     def judged(self, call: Call, roundings: int, which: int = 0) -> Accuracy:
         """One call, judged. Raises Fault where it is not within the bound, or touched what is not its own."""

@@ -37,11 +37,8 @@ def slug_of(device: torch.device) -> str:
     return device_slug(torch.cuda.get_device_name(device)) if device.type == "cuda" else device.type
 
 
-def nearest(kernel_name: str, problem: Problem, slug: str) -> dict[str, Any] | None:
-    """The fields of the tuned config nearest to the problem, or None where the kernel has none on this device."""
-    entries = table(slug).get(kernel_name, [])
-    if not entries:
-        return None
+def nearest(kernel_name: str, problem: Problem, slug: str) -> list[dict[str, Any]]:
+    """The fields of the configs that are tuned for the kernel on this device, those of the nearest problem first."""
 
     def distance(entry: dict[str, Any]) -> tuple[int, float, bool]:
         pairs = {name: (value, entry["problem"][name]) for name, value in problem.key.items()}
@@ -50,7 +47,7 @@ def nearest(kernel_name: str, problem: Problem, slug: str) -> dict[str, Any] | N
         unlike = sum(mine != theirs for mine, theirs in pairs.values() if type(mine) is not int)
         return unlike, apart, here != known
 
-    return min(entries, key=distance)["config"]
+    return [entry["config"] for entry in sorted(table(slug).get(kernel_name, []), key=distance)]
 
 
 @lru_cache(maxsize=4096)
@@ -58,8 +55,7 @@ def pick(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, str]:
     """The config that a launcher uses where none is given, and where it is from: 'tuned' (searched for this very
     problem), 'nearest' (for another), or 'heuristic' (the kernel's own; also where the nearest is one
     that this problem cannot run on)."""
-    fields = nearest(kernel.full_name, problem, slug)
-    if fields is not None:
+    for fields in nearest(kernel.full_name, problem, slug)[:1]:
         config = kernel.config_from(fields)
         if kernel.supports(problem, config) is None:
             exact = any(entry["problem"] == problem.key for entry in table(slug)[kernel.full_name])

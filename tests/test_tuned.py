@@ -6,6 +6,7 @@ import pytest
 
 import kernels_tilus
 import kernels_triton
+from bench.ops import OPS
 from common import tuned
 from common.problem import Layout, Matmul
 
@@ -49,9 +50,8 @@ def test_checked_in_tables_hold_configs_that_their_kernels_take(path):
     kernels = {kernel.full_name: kernel for package in (kernels_triton, kernels_tilus) for kernel in package.KERNELS}
     for name, entries in json.loads(path.read_text()).items():
         for item in entries:
-            key = item["problem"]
-            problem = Matmul(key["m"], key["n"], key["k"], layout=Layout(key["layout"]))
             kernel = kernels[name]
+            problem = OPS[kernel.op].problem.from_fields(item["problem"])
             assert kernel.supports(problem, kernel.config_from(item["config"])) is None
 
 
