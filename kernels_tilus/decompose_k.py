@@ -3,15 +3,15 @@
     partials[s, m, n] = sum over k in band s of A[m, k] * B[k, n]       fp32, one block a tile and band
     C[m, n] = epilogue(sum over s of partials[s, m, n])                 fp32, then one rounding
 
-Grid         partials: (tiles of M, tiles of N, split_k); reducer: (rows, strips of reduce_block columns)
+Grid         partials: (tiles of M, tiles of N, split_k); reducer: strips of reduce_rows x reduce_block
 Who sums     a block its band, in steps of block_k; the reducer the bands, once, after all of them
 Deterministic yes: each element's sum has one fixed order
 Workspace    4 * split_k * M * N bytes, written by the first launch and read by the second
 Launches     2; the unfused variant 3
 
-Two reducers, as in the Triton twin: *vector*, one load of [split_k, reduce_block] and a sum over the split axis, and
-*tile*, shaped like the tiles of the product, adding the bands one by one. A block of a tilus Script holds whole tiles,
-so a strip of the vector reducer stays within a row of C, where Triton's may go over its end.
+Two reducers, as in the Triton twin: *vector*, one load of [split_k, reduce_rows, reduce_block] and a sum over the
+split axis, and *tile*, shaped like the tiles of the product, adding the bands one by one. A block of a tilus Script
+holds whole tiles, so a strip of the vector reducer has rows and columns, where Triton's goes over the ends of rows.
 
 Source: "Decompose-K: From torch.compile to Hand-Tuned Triton Kernels for Skinny Large-K Matmuls"
 (shreyansh26.github.io, 2026), for the two launches and the reducer around the split axis.
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import torch
-from tilus import float32, int32, void_p
+from tilus import RegisterLayout, float32, int32, void_p
 from tilus.ir.layout.ops import local
 from tilus.utils import cdiv
 from torch import Tensor
@@ -32,6 +32,7 @@ from common.kernel import Kernel, Language
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_tilus import band, launching
+from kernels_tilus.arrival import VECTOR
 from kernels_tilus.band import BandConfig, BandScript
 from kernels_tilus.epilogue import EpilogueScript
 
@@ -40,22 +41,34 @@ SPLITS = (2, 4, 8, 14, 16, 28, 64)
 
 @dataclass(frozen=True)
 class DecomposeKConfig(BandConfig):
-    """reduce_block: elements of a row of C that a block of the vector reducer sums; reduce_warps: its warps. The tile
-    reducer takes the tile of the product."""
+    """reduce_block, reduce_rows: columns and rows of C that a block of the vector reducer sums; reduce_warps: its
+    warps. The tile reducer takes the tile of the product."""
 
     reduce_block: int = 32
     reduce_warps: int = 1
+    reduce_rows: int = 1
+
+    @property
+    def reduced_by_thread(self) -> int:
+        """Elements of C."""
+        return self.reduce_rows * self.reduce_block // (32 * self.reduce_warps)
+
+
+# reduce_block, reduce_warps, reduce_rows: a thread an element, for few rows, or 16 bytes of a row and more, for many.
+# tilus launches blocks as clusters of one, which come to a multiprocessor more slowly than plain ones.
+STRIPS = ((32, 1, 1), (128, 4, 1), (128, 4, 4), (64, 4, 8), (128, 4, 8))
+MOST_LOADED = 128  # registers of a thread, for all bands of its elements at once
 
 
 def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
-    """Every tile with every split; for the vector reducer strips of a warp, and of four warps."""
-    strips = [(32, 1)] if variant == "tile" else [(32, 1), (128, 4)]
+    """Every tile with every split; for the vector reducer with every strip that is no higher than C."""
+    strips = [strip for strip in STRIPS[: 1 if variant == "tile" else None] if strip[2] <= problem.m]
     space = [
-        DecomposeKConfig(**vars(config), reduce_block=reduce_block, reduce_warps=reduce_warps)
+        DecomposeKConfig(**vars(config), reduce_block=columns, reduce_warps=warps, reduce_rows=rows)
         for config in band.space(problem, SPLITS)
-        for reduce_block, reduce_warps in strips
+        for columns, warps, rows in strips
     ]
-    return space or [default_config(problem)]
+    return [config for config in space if supports(problem, config) is None] or [default_config(problem)]
 
 
 def default_config(problem: Matmul) -> DecomposeKConfig:
@@ -65,10 +78,25 @@ def default_config(problem: Matmul) -> DecomposeKConfig:
 
 
 def supports(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
-    """As every band kernel."""
-    if config is not None and config.reduce_block % (32 * config.reduce_warps):
-        return f"reduce_block {config.reduce_block} is not a multiple of the threads of {config.reduce_warps} warps"
+    """As every band kernel; the threads of the vector reducer share its strip evenly, and hold all bands of it."""
+    if config is not None:
+        strip = f"a strip of {config.reduce_rows} rows and {config.reduce_block} columns"
+        if strip_layout(config).shape[1:] != (config.reduce_rows, config.reduce_block):
+            return f"{strip} is not shared evenly by the threads of {config.reduce_warps} warps"
+        loaded = config.split_k * config.reduced_by_thread
+        if loaded > MOST_LOADED:
+            return f"{strip} of {config.split_k} bands takes {loaded} registers a thread, over {MOST_LOADED}"
     return band.supports(problem, config)
+
+
+def strip_layout(config: DecomposeKConfig) -> RegisterLayout:
+    """[split_k, reduce_rows, reduce_block]: a thread holds all bands of its elements, so that the sum needs no other
+    thread, and these are side by side in a row, up to 16 bytes of them."""
+    threads, vector = 32 * config.reduce_warps, min(VECTOR, max(1, config.reduced_by_thread))
+    lanes = min(threads, max(1, config.reduce_block // vector))
+    rows = threads // lanes
+    times = config.split_k, max(1, config.reduce_rows // rows), max(1, config.reduce_block // (lanes * vector))
+    return local(*times).spatial(1, rows, lanes).local(1, 1, vector)
 
 
 class DecomposeKPartials(BandScript):
@@ -105,19 +133,18 @@ class DecomposeKPartials(BandScript):
 
 
 class DecomposeKReduction(EpilogueScript):
-    """One block: a tile of C, [1, reduce_block] for the vector reducer, over all splits."""
+    """One block: a tile of C, [reduce_rows, reduce_block] for the vector reducer, over all splits."""
 
     def __init__(self, build, config, vector):
         super().__init__(build.dtype, build.out_dtype, build.vectors.c, build.epilogue)
         self.split_k = config.split_k
         self.vector = vector
         if vector:
-            self.block_m, self.block_n = 1, config.reduce_block
+            self.block_m, self.block_n = config.reduce_rows, config.reduce_block
             self.num_warps = config.reduce_warps
-            # A thread holds all bands of its columns: the sum needs no other thread. Inference would settle on the
-            # layout of the store first, and then find none for the load that the sum could come from.
-            columns = self.block_n // (32 * self.num_warps)
-            self.bands_layout = local(self.split_k, 1).spatial(1, 32 * self.num_warps).local(1, columns)
+            # Inference would settle on the layout of the store first, and then find none for the load that the sum
+            # could come from.
+            self.bands_layout = strip_layout(config)
         else:
             self.block_m, self.block_n = config.block_m, config.block_n
             self.num_warps = min(config.num_warps, 4)
@@ -143,11 +170,9 @@ class DecomposeKReduction(EpilogueScript):
         partials = self.global_view(partials_ptr, dtype=float32, shape=[self.split_k, m, n])
         acc = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
         if self.vector:
-            bands = self.load_global(
-                partials, offsets=[0, offset_m, offset_n], shape=[self.split_k, block_n], dims=[0, 2]
-            )
+            bands = self.load_global(partials, offsets=[0, offset_m, offset_n], shape=[self.split_k, block_m, block_n])
             self.annotate_layout(bands, self.bands_layout)
-            self.assign(acc, self.sum(bands, dim=0, keepdim=True))
+            self.assign(acc, self.sum(bands, dim=0))
         else:
             for split in range(self.split_k):
                 addend = self.load_global(

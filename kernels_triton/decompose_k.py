@@ -46,16 +46,21 @@ class DecomposeKConfig(BandConfig):
 
 
 def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
-    """Every tile with every split; for the vector reducer a block by the number of bands, as in the source, and a
-    wider one with a warp for every 32 elements."""
-    wide = [] if variant == "tile" else [(128, 4)]
+    """Every tile with every split; for the vector reducer a block by the number of bands, as in the source, one with a
+    warp for every 32 elements, and, of few bands, one of 16 bytes a thread."""
     space = [
         DecomposeKConfig(**vars(replace(tile, split_k=split_k)), reduce_block=reduce_block, reduce_warps=reduce_warps)
         for tile in band.tiles(problem)
         for split_k in band.splits(problem)
-        for reduce_block, reduce_warps in [(32 if split_k <= 64 else 16 if split_k <= 128 else 8, 1), *wide]
+        for reduce_block, reduce_warps in _reducers(split_k)[: 1 if variant == "tile" else None]
     ]
     return [config for config in space if supports(problem, config) is None]
+
+
+def _reducers(split_k: int) -> list[tuple[int, int]]:
+    """reduce_block, reduce_warps."""
+    narrow = 32 if split_k <= 64 else 16 if split_k <= 128 else 8
+    return [(narrow, 1), (128, 4), *([(512, 4)] if split_k <= 16 else [])]
 
 
 def default_config(problem: Matmul) -> DecomposeKConfig:

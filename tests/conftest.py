@@ -1,5 +1,9 @@
 import os
 
+# Workers share the CPUs, and so must the threads of each, and of what it starts: said before torch is imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import torch
 

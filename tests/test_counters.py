@@ -417,11 +417,9 @@ def test_each_task_tells_that_it_begins_and_how_it_went(monkeypatch, tmp_path):
     assert within == ["contender 5"]
 
 
-def test_the_config_is_the_one_that_the_launcher_takes(monkeypatch):
+def test_the_config_is_the_one_that_the_launcher_takes(monkeypatch, device):
     monkeypatch.setattr(profiled, "recorded", lambda name: nullcontext())
-    outcome = profiled.launch(
-        Task(0, "triton/decompose_k.vector", Matmul(4, 16, 64, torch.float32)), torch.device("cpu")
-    )
+    outcome = profiled.launch(Task(0, "triton/decompose_k.vector", Matmul(4, 16, 64, torch.float32)), device)
     assert outcome.status == PASSED and outcome.config["split_k"] >= 1
 
 
