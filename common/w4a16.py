@@ -11,7 +11,7 @@ from torch import Tensor
 from common.checks import overlaps_itself
 from common.kernel import MatmulConfig
 from common.problem import SHORT_DTYPE, Problem
-from common.quantization import PACKED, GPTQWeight
+from common.quantization import PACKED, GPTQWeight, unpack_rows
 from common.workspace import TICKET_BITS
 
 DTYPES = (torch.float16, torch.bfloat16)
@@ -255,3 +255,63 @@ def checked(weight: GPTQWeight) -> GPTQWeight:
     if weight.qzeros is not None and tuple(weight.qzeros.shape) != (groups, n // PACKED):
         raise ValueError(f"qzeros has shape {tuple(weight.qzeros.shape)}; accepted: ({groups}, {n // PACKED})")
     return weight
+
+
+TILE = 32  # rows and columns of a tile of a laid out weight
+TILE_BYTES = TILE * TILE // 2
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What the tensor cores take for a q: unit * q + offset, its four bits being the lowest of a half; times
+    upper_weight where they are the next four."""
+
+    unit: float
+    offset: int
+    upper_weight: int
+
+
+# In fp16 a number below 2^-14 is its bits times 2^-24; bf16 has no exponents to spare, but 128 as its upper half.
+OPERANDS = {torch.float16: Operand(2.0**-24, 0, 16), torch.bfloat16: Operand(1.0, 128, 1)}
+
+
+def tiles_of(weight: GPTQWeight) -> Tensor:
+    """uint8 [K / 32, ceil(N / 32), 512], a tile of 32 x 32 in a row: for each lane of a warp 16 bytes, four words, of
+    each of which `word & 0x000F000F` are two of its numbers in an operand of m16n8k16, and so on with every nibble;
+    zeros beyond N."""
+    q = padded(unpack_rows(weight.qweight)).to(torch.uint8)
+    k = q.shape[0]
+    # A row of 32 is two products deep, each of two halves, of which a lane has two neighbouring rows; a column of 32 is
+    # four products wide, of each of which a lane has one column. Two widths, two rows and two halves are a word.
+    split = q.view(k // TILE, 2, 2, 4, 2, -1, 2, 2, 8)  # kt, depth, half, lane_k, row, nt, widths, width, lane_n
+    by_lane = split.permute(0, 5, 8, 3, 1, 6, 4, 2, 7).reshape(k // TILE, -1, TILE_BYTES, 2)
+    return (by_lane[..., 0] | by_lane[..., 1] << 4).contiguous()
+
+
+def q_of(tiles: Tensor, n: int) -> Tensor:
+    """The q [K, n] that `tiles_of` made these tiles of."""
+    by_lane = torch.stack((tiles & 0xF, tiles >> 4), dim=-1)
+    split = by_lane.view(len(tiles), -1, 8, 4, 2, 2, 2, 2, 2)
+    return split.permute(0, 4, 7, 3, 6, 1, 5, 8, 2).reshape(TILE * len(tiles), -1)[:, :n]
+
+
+def padded(columns: Tensor) -> Tensor:
+    """With zeros up to whole tiles."""
+    return torch.nn.functional.pad(columns, (0, -columns.shape[1] % TILE))
+
+
+def minus_operands(zeros: Tensor, dtype: torch.dtype) -> Tensor:
+    """Minus what the zero points, int32 [G, N], N of whole tiles, are as operands, without the unit; exact in dtype."""
+    operands = (zeros + OPERANDS[dtype].offset).view(len(zeros), -1, 2, 8) * _weights(dtype, zeros)
+    return -operands.view(zeros.shape).to(dtype)
+
+
+def zeros_of(minus: Tensor) -> Tensor:
+    """The zero points that `minus_operands` made this of, int32."""
+    zeros = -minus.to(torch.int32).view(len(minus), -1, 2, 8) // _weights(minus.dtype, minus)
+    return zeros.view(minus.shape) - OPERANDS[minus.dtype].offset
+
+
+def _weights(dtype: torch.dtype, like: Tensor) -> Tensor:
+    """[2, 1]: of two neighbouring eights of columns the second has the upper nibbles."""
+    return torch.tensor([[1], [OPERANDS[dtype].upper_weight]], device=like.device)

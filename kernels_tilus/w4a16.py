@@ -2,12 +2,16 @@
 
     C[m, n] = sum over groups g of scales[g, n] * sum over k in g of A[m, k] * (q[k, n] - zeros[g, n])
 
-The inner sum is a product of the tensor cores; the scale is applied to it, once per group and element of C, in fp32.
-Symmetric: the weight is an int4, q - 8. Asymmetric: it is a uint4, q, and the zero points come in after the product:
+The inner sum is a product of the tensor cores; scale and zero point are applied to it, once per group and element of C,
+in fp32:
 
     sum over k in g of A[m, k] * (q[k, n] - zeros[g, n]) = (A @ q)[m, n] - zeros[g, n] * (sum over k in g of A[m, k])
 
 The sums of A's rows are a product of the tensor cores too, by a matrix of ones eight columns wide.
+
+No arithmetic makes half precision of a q: its four bits are an operand as they stand, the lowest of an fp16, which is q
+units of 2^-24, exact as all that is multiplied. One shift and four ands make eight weights of a word. See
+common.w4a16.Operand.
 
 Grid         (tiles of M, tiles of N, split_k); a split walks a band of K, or every split_k-th step of it
 Who sums     a block its steps; the variants differ in how the splits meet
@@ -21,12 +25,12 @@ Workspace    none; or 4 bytes an element of C (atomic, semaphore), or that times
 Launches     1
 
 `lay_out` cuts the weight into tiles of 32 x 32. Of each, a thread of a warp holds 32 elements, those that it has in
-the operand of an mma: 16 bytes, one load from shared memory without a bank conflict, one cp.async before that. tilus
-gives them their type by a `view` and makes half precision of them by a `cast`. `restore` gives GPTQ's packing back.
+the operand of an mma: 16 bytes, one load from shared memory without a bank conflict, one cp.async before that. `view`
+makes words of them, and an operand of the pairs that came of the words. `restore` gives GPTQ's packing back.
 
-Source: tilus' example of quantized products, `examples/quantization/matmul_a16wx.py`, for the layout by tiles, the view
-and the cast; there symmetric types alone, scales applied to the weights, and turns taken in fp16. The splits and their
-protocols: as in the Triton twin.
+Source: tilus' example of quantized products, `examples/quantization/matmul_a16wx.py`, for the layout by tiles and the
+view; there symmetric types alone, cast to fp16 in the order of their elements, scales applied to the weights, and turns
+taken in fp16. The splits and their protocols: as in the Triton twin.
 """
 
 from dataclasses import dataclass
@@ -35,30 +39,38 @@ from math import prod
 from typing import Any
 
 import torch
-from tilus import float16, float32, int4b, int32, uint4b, uint8, void_p
+from tilus import float16, float32, int32, uint8, void_p
+from tilus.hidet.ir.expr import Expr, if_then_else
 from tilus.hidet.ir.type import DataType
 from tilus.ir.layout.ops import local, reduce, spatial
-from tilus.ir.tensor import RegisterTensor
+from tilus.ir.tensor import RegisterTensor, SharedTensor
 from tilus.utils import cdiv
 from torch import Tensor
 
-import kernels_tilus.casts  # noqa: F401, to bfloat16
 from common import tuned, workspace
 from common.epilogue import Epilogue
 from common.kernel import Kernel, Language
 from common.protocol import Protocol
-from common.quantization import SYMMETRIC_ZERO, GPTQWeight, pack_rows, pack_zeros, unpack_rows
+from common.quantization import SYMMETRIC_ZERO, GPTQWeight, pack_rows, pack_zeros
 from common.w4a16 import (
+    OPERANDS,
+    TILE,
+    TILE_BYTES,
     W4A16Config,
     W4A16Inputs,
     W4A16Matmul,
     checked,
     meeting,
+    minus_operands,
+    padded,
+    q_of,
     space,
     sums_shape,
     supports_config,
+    tiles_of,
     w4a16_problem,
     with_default_split,
+    zeros_of,
 )
 from kernels_tilus import band, launching
 from kernels_tilus.arrival import Arrivals
@@ -66,17 +78,16 @@ from kernels_tilus.atomics import atomic_add
 from kernels_tilus.epilogue import EpilogueScript
 
 VARIANTS = ("data_parallel", "atomic", "last_arriver", "semaphore")
-TILE = 32  # rows and columns of a tile of the laid out weight
-TILE_BYTES = TILE * TILE // 2
 VECTOR = 8  # half-precision elements of a 16-byte copy
 
 # (block_m, block_n, block_k, num_warps, num_stages)
 TILES = [
     *[(16, 64, 128, 1, stages) for stages in (3, 4, 6)],
-    *[(16, 64, 128, 2, stages) for stages in (3, 4, 6)],
-    *[(16, 128, 128, 2, stages) for stages in (3, 4)],
-    *[(16, 128, 128, 4, stages) for stages in (3, 4, 5)],
-    *[(16, 256, 128, 4, 3), (16, 64, 64, 1, 6), (16, 128, 64, 4, 6), (16, 64, 32, 1, 8), (16, 128, 32, 2, 8)],
+    *[(16, 64, 128, 2, stages) for stages in (3, 4, 5, 8)],
+    *[(16, 128, 128, 2, stages) for stages in (3, 4, 6)],
+    *[(16, 128, 128, 4, stages) for stages in (3, 4, 5, 6, 8)],
+    *[(16, 256, 128, 4, 3), (16, 256, 128, 4, 4), (16, 256, 128, 8, 3), (16, 256, 128, 8, 4)],
+    *[(16, 64, 64, 1, 6), (16, 128, 64, 4, 6), (16, 64, 32, 1, 8), (16, 128, 32, 2, 8)],
     *[(32, 64, 128, 2, 4), (32, 128, 128, 4, 3), (32, 128, 64, 4, 5), (32, 128, 32, 4, 6)],
     *[(64, 128, 64, 4, 4), (64, 128, 128, 4, 3), (64, 256, 64, 8, 3), (64, 128, 32, 4, 6)],
 ]
@@ -86,23 +97,20 @@ TILES = [
 class TiledWeight:
     """A weight as `matmul` takes it; `lay_out` makes one, `restore` makes the GPTQWeight of it again.
 
-    tiles       uint8 [K / 32, ceil(N / 32), 512], a tile of 32 x 32 in a row: 16 bytes for each lane of a warp. Int4 of
-                q - 8 where symmetric, else uint4 of q; columns beyond N are zeros of that type
-    scales      fp16 or bf16 [K / g, N]
-    minus_zeros of the same shape and dtype, the zero points negated; None where symmetric
+    tiles       uint8 [K / 32, ceil(N / 32), 512], see common.w4a16.tiles_of
+    scales      fp16 or bf16 [K / g, ceil(N / 32) * 32]; of each 32 columns, the eight of a lane are neighbours
+    minus_zeros of the same shape, order and dtype: minus what a zero point is as an operand; None where symmetric
+    n           N
     """
 
     tiles: Tensor
     scales: Tensor
     minus_zeros: Tensor | None
+    n: int
 
     @property
     def k(self) -> int:
         return self.tiles.shape[0] * TILE
-
-    @property
-    def n(self) -> int:
-        return self.scales.shape[1]
 
     @property
     def group_size(self) -> int:
@@ -116,28 +124,22 @@ class TiledWeight:
 def lay_out(weight: GPTQWeight) -> TiledWeight:
     """Once per weight, when a model is loaded; see common.w4a16.checked for what is accepted and raised."""
     checked(weight)
-    q = unpack_rows(weight.qweight).to(torch.uint8)
-    if weight.symmetric:
-        q ^= SYMMETRIC_ZERO  # the bits of an int4: q - 8 modulo 16
-    k, n = q.shape
-    q = torch.nn.functional.pad(q, (0, -n % TILE))
-    # A row of 32 is two products deep, each of two halves, of which a lane has two neighbouring rows; a column of 32 is
-    # four products wide, of each of which a lane has one column.
-    split = q.view(k // TILE, 2, 2, 4, 2, -1, 4, 8)  # kt, depth, half, lane_k, pair, nt, width, lane_n
-    by_lane = split.permute(0, 5, 7, 3, 1, 6, 2, 4).reshape(k // TILE, -1, TILE_BYTES, 2)
-    tiles = (by_lane[..., 0] | by_lane[..., 1] << 4).contiguous()
-    minus_zeros = None if weight.symmetric else (-weight.zeros()).to(weight.scales.dtype)
-    return TiledWeight(tiles, weight.scales, minus_zeros)
+    dtype = weight.scales.dtype
+    minus_zeros = None if weight.symmetric else _by_lane(minus_operands(padded(weight.zeros()), dtype))
+    return TiledWeight(tiles_of(weight), _by_lane(padded(weight.scales)), minus_zeros, weight.n)
 
 
 def restore(weight: TiledWeight) -> GPTQWeight:
     """The weight that `lay_out` made this of, bit by bit."""
-    by_lane = torch.stack((weight.tiles & 0xF, weight.tiles >> 4), dim=-1)
-    split = by_lane.view(weight.k // TILE, -1, 8, 4, 2, 4, 2, 2)
-    q = split.permute(0, 4, 6, 3, 7, 1, 5, 2).reshape(weight.k, -1)[:, : weight.n]
-    if weight.symmetric:
-        return GPTQWeight(pack_rows(q ^ SYMMETRIC_ZERO), weight.scales, None)
-    return GPTQWeight(pack_rows(q), weight.scales, pack_zeros(-weight.minus_zeros.to(torch.int32)))
+    scales = _by_lane(weight.scales)[:, : weight.n].contiguous()
+    zeros = None if weight.symmetric else pack_zeros(zeros_of(_by_lane(weight.minus_zeros))[:, : weight.n])
+    return GPTQWeight(pack_rows(q_of(weight.tiles, weight.n)), scales, zeros)
+
+
+def _by_lane(columns: Tensor) -> Tensor:
+    """[G, N], of each 32 columns those together that a lane has of C: two neighbours of each of four products. Twice is
+    not at all."""
+    return columns.view(len(columns), -1, 4, 4, 2).transpose(2, 3).reshape(columns.shape)
 
 
 def configs(problem: W4A16Matmul, *, variant: str) -> list[W4A16Config]:
@@ -145,9 +147,9 @@ def configs(problem: W4A16Matmul, *, variant: str) -> list[W4A16Config]:
 
 
 def default_config(problem: W4A16Matmul, *, variant: str) -> W4A16Config:
-    """A warp for every 64 columns, of wide products 32; see common.w4a16.with_default_split."""
+    """A warp for every 32 columns; see common.w4a16.with_default_split."""
     if problem.m <= 16:
-        block_m, block_n, num_warps = (16, 64, 1) if problem.n <= 4096 else (16, 128, 4)
+        block_m, block_n, num_warps = (16, 64, 2) if problem.n <= 4096 else (16, 128, 4)
     else:
         block_m, block_n, num_warps = (32, 128, 4) if problem.m <= 32 else (64, 128, 4)
     block_k = min(128 if block_m == 16 else 64, problem.group_size)
@@ -203,22 +205,32 @@ class W4A16Script(Arrivals, EpilogueScript):
         self.counted = self.meet == "atomic" or self.meet == "last_arriver"
         self.prepare_arrivals(self.num_stages * self.block_k * (4 * self.block_m + self.block_n) // 2)
 
-        self.q_dtype = int4b if self.symmetric else uint4b
+        self.operand = OPERANDS[torch.float16 if self.dtype == float16 else torch.bfloat16]
         self.k_tiles = self.block_k // TILE
         self.n_tiles = self.block_n // TILE
+        self.eights = self.block_n // 8
         rows, warps, per_warp = self.block_m // 16, self.num_warps, self.n_tiles // self.num_warps
         mma = self.cuda.atomic_mma_configs
         mma = mma.m16n8k16_f16_f32 if self.dtype == float16 else mma.m16n8k16_bf16_f32
-        # The warps share the columns. Of a tile of the weight a lane has 16 bytes ...
+        # The warps share the columns. Of a tile of the weight a lane has 16 bytes, or four words, ...
         self.tiles_layout = spatial(warps, 1).local(per_warp, 1) * local(1, 1).spatial(1, 32).local(1, 16)
-        # ... which are what it has of two by four operands of an mma; `lay_out` put them there.
+        self.words_layout = spatial(warps, 1, 1).local(per_warp, 1, 1) * spatial(1, 32, 1).local(1, 4, 1)
+        self.pairs_layout = self.words_layout * local(1, 1, 4)
+        self.nibbles_layout = reduce(self.pairs_layout, dims=[0, 1], keepdims=True)
+        # ... the pairs of which are what it has of two by four operands of an mma; `lay_out` put them there.
         self.b_layout = spatial(1, warps).local(1, per_warp) * local(2, 4) * mma.lb
         self.acc_layout = spatial(1, warps).local(rows, 4 * per_warp) * mma.lc
-        self.columns_layout = reduce(self.acc_layout, dims=[0], keepdims=True)
         all_warps = reduce(spatial(1, warps), dims=[1], keepdims=True)
         self.a_layout = all_warps.local(rows, 2) * mma.la
         self.ones_layout = all_warps.local(2, 1) * mma.lb
         self.row_sums_layout = all_warps.local(rows, 1) * mma.lc
+        # Accumulators by eights of columns, over which the sums of rows are the same.
+        lc_eights = local(2, 1, 1).spatial(8, 1, 4).local(1, 1, 2)
+        self.acc_eights = spatial(1, warps, 1).local(rows, 4 * per_warp, 1) * lc_eights
+        self.sums_eights = reduce(self.acc_eights, dims=[1], keepdims=True)
+        self.columns_eights = reduce(self.acc_eights, dims=[0], keepdims=True)
+        lanes = reduce(spatial(8, 4), dims=[0], keepdims=True)
+        self.columns_layout = spatial(1, warps).local(1, per_warp) * lanes.local(1, 8)
 
     def split_product(
         self,
@@ -228,7 +240,6 @@ class W4A16Script(Arrivals, EpilogueScript):
         scales_ptr: void_p,
         minus_zeros_ptr: void_p,
         m: int32,
-        n: int32,
         all_k_tiles: int32,
         all_n_tiles: int32,
         groups: int32,
@@ -239,80 +250,108 @@ class W4A16Script(Arrivals, EpilogueScript):
         end: int32,
         stride: int32,
     ) -> None:
-        """acc fp32 [block_m, block_n] += A[offset_m:] @ weight[:, offset_n:] over the steps begin, begin + stride, ...
-        before end. cp.async pipeline of num_stages."""
+        """acc fp32 [block_m, block_n / 8, 8] += A[offset_m:] @ weight[:, offset_n:], by units, over the steps begin,
+        begin + stride, ... before end. cp.async pipeline of num_stages."""
         block_m, block_n, block_k = self.block_m, self.block_n, self.block_k
+        columns: int32 = all_n_tiles * TILE
         # Extents are arguments: of a view whose extent is an expression moved out of a loop, tilus 0.2.0 makes a
         # second variable within the loop, which nobody declares.
         ga = self.global_view(a_ptr, dtype=self.dtype, shape=[all_k_tiles, m, TILE], strides=[TILE, stride_am, 1])
         gb = self.global_view(tiles_ptr, dtype=uint8, shape=[all_k_tiles, all_n_tiles, TILE_BYTES])
-        gs = self.global_view(scales_ptr, dtype=self.dtype, shape=[groups, n])
+        gs = self.global_view(scales_ptr, dtype=self.dtype, shape=[groups, columns])
         sa = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, self.k_tiles, block_m, TILE])
         sb = self.shared_tensor(dtype=uint8, shape=[self.num_stages, self.k_tiles, self.n_tiles, TILE_BYTES])
         ss = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, 1, block_n])
         if not self.symmetric:
-            gz = self.global_view(minus_zeros_ptr, dtype=self.dtype, shape=[groups, n])
+            gz = self.global_view(minus_zeros_ptr, dtype=self.dtype, shape=[groups, columns])
             sz = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, 1, block_n])
-            ones = self.register_tensor(dtype=self.dtype, shape=[TILE, 8], init=1.0)
-            self.annotate_layout(ones, self.ones_layout)
 
         for stage in range(self.num_stages - 1):
             first: int32 = begin + stage * stride
             if first < end:
                 first_group: int32 = first * block_k // self.group_size
-                self.copy_async(src=ga, dst=sa[stage], offsets=[first * self.k_tiles, offset_m, 0])
                 self.copy_async(src=gb, dst=sb[stage], offsets=[first * self.k_tiles, offset_n // TILE, 0])
+                self.copy_async(src=ga, dst=sa[stage], offsets=[first * self.k_tiles, offset_m, 0])
                 self.copy_async(src=gs, dst=ss[stage], offsets=[first_group, offset_n])
                 if not self.symmetric:
                     self.copy_async(src=gz, dst=sz[stage], offsets=[first_group, offset_n])
             self.copy_async_commit_group()
-        self.copy_async_wait_group(n=self.num_stages - 2)
-        self.sync()
 
+        ones = self.register_tensor(dtype=self.dtype, shape=[TILE, 8], init=self.operand.unit)
+        self.annotate_layout(ones, self.ones_layout)
+        nibbles = self.register_tensor(dtype=int32, shape=[1, 1, 4], init=lambda i, j, pair: pair)
+        self.annotate_layout(nibbles, self.nibbles_layout)
         current: int32 = 0
         preload: int32 = self.num_stages - 1
         for step in self.range(begin, end, stride):
+            self.copy_async_wait_group(n=self.num_stages - 2)
+            self.sync()  # the stage is there, for all threads; and all are done with the one that is loaded next
+            ahead: int32 = step + (self.num_stages - 1) * stride
+            if ahead < end:
+                ahead_group: int32 = ahead * block_k // self.group_size
+                self.copy_async(src=gb, dst=sb[preload], offsets=[ahead * self.k_tiles, offset_n // TILE, 0])
+                self.copy_async(src=ga, dst=sa[preload], offsets=[ahead * self.k_tiles, offset_m, 0])
+                self.copy_async(src=gs, dst=ss[preload], offsets=[ahead_group, offset_n])
+                if not self.symmetric:
+                    self.copy_async(src=gz, dst=sz[preload], offsets=[ahead_group, offset_n])
+            self.copy_async_commit_group()
+
             product = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
-            if not self.symmetric:
-                row_sums = self.register_tensor(dtype=float32, shape=[block_m, 8], init=0.0)
-                self.annotate_layout(row_sums, self.row_sums_layout)
+            row_sums = self.register_tensor(dtype=float32, shape=[block_m, 8], init=0.0)
+            self.annotate_layout(product, self.acc_layout)
+            self.annotate_layout(row_sums, self.row_sums_layout)
             for i in self.range(self.k_tiles, unroll="all"):
                 a = self.load_shared(sa[current, i])
                 self.annotate_layout(a, self.a_layout)
                 tiles = self.load_shared(sb[current, i])
                 self.annotate_layout(tiles, self.tiles_layout)
-                b = self.cast(self.view(tiles, dtype=self.q_dtype, layout=self.b_layout), dtype=self.dtype)
+                words = self.view(tiles, dtype=int32, layout=self.words_layout)
+                pairs = self._builder.elementwise_binary(words, nibbles, f_compute=self.pair_of)
+                self.annotate_layout(pairs, self.pairs_layout)
+                b = self.view(pairs, dtype=self.dtype, layout=self.b_layout)
                 self.dot(a, b, product, out=product)
-                if not self.symmetric:
-                    self.dot(a, ones, row_sums, out=row_sums)
-            scales = self.cast(self.load_shared(ss[current]), dtype=float32)
-            self.annotate_layout(scales, self.columns_layout)
-            if not self.symmetric:
-                row_sum = self.max(row_sums, dim=1, keepdim=True)  # its columns are one
-                minus_zeros = self.cast(self.load_shared(sz[current]), dtype=float32)
-                self.annotate_layout(minus_zeros, self.columns_layout)
-                self.assign(product, product + row_sum * minus_zeros)
-            self.assign(acc, acc + product * scales)
-
-            ahead: int32 = step + (self.num_stages - 1) * stride
-            if ahead < end:
-                ahead_group: int32 = ahead * block_k // self.group_size
-                self.copy_async(src=ga, dst=sa[preload], offsets=[ahead * self.k_tiles, offset_m, 0])
-                self.copy_async(src=gb, dst=sb[preload], offsets=[ahead * self.k_tiles, offset_n // TILE, 0])
-                self.copy_async(src=gs, dst=ss[preload], offsets=[ahead_group, offset_n])
-                if not self.symmetric:
-                    self.copy_async(src=gz, dst=sz[preload], offsets=[ahead_group, offset_n])
-            self.copy_async_commit_group()
+                self.dot(a, ones, row_sums, out=row_sums)
+            scales = self.columns(ss[current])
+            if self.symmetric:
+                minus_zeros = self.register_tensor(
+                    dtype=float32, shape=[1, self.eights, 8], init=self.minus_symmetric_zero
+                )
+            else:
+                minus_zeros = self.columns(sz[current])
+            product_eights = self.view(product, layout=self.acc_eights)
+            row_sums_eights = self.view(row_sums, layout=self.sums_eights)
+            self.assign(acc, acc + (product_eights + row_sums_eights * minus_zeros) * scales)
             current = (current + 1) % self.num_stages
             preload = (preload + 1) % self.num_stages
-            self.copy_async_wait_group(n=self.num_stages - 2)
-            self.sync()
         self.copy_async_wait_group(n=0)
+        self.sync()
         self.free_shared(sa)
         self.free_shared(sb)
         self.free_shared(ss)
         if not self.symmetric:
             self.free_shared(sz)
+
+    def pair_of(self, word: Expr, pair: Expr) -> Expr:
+        """Nibbles of a word that are 16 bits apart, as two numbers in half precision; see Operand. pair / 2: which
+        nibble of a byte; pair % 2: which byte."""
+        upper, byte = pair >> 1, pair & 1
+        if self.dtype == float16:
+            return (word >> (byte * 8)) & (int32(0x000F000F) << (upper * 4))
+        return ((word >> (byte * 8 + upper * 4)) & int32(0x000F000F)) | int32(0x43004300)
+
+    def minus_symmetric_zero(self, row: Expr, eight: Expr, column: Expr) -> Expr:
+        zero = SYMMETRIC_ZERO + self.operand.offset
+        return if_then_else(eight % 2 == 0, float32(-zero), float32(-zero * self.operand.upper_weight))
+
+    def per_unit(self, row: Expr, eight: Expr, column: Expr) -> Expr:
+        per = 1 / self.operand.unit
+        return if_then_else(eight % 2 == 0, float32(per), float32(per / self.operand.upper_weight))
+
+    def columns(self, shared: SharedTensor) -> RegisterTensor:
+        """fp32 [1, eights, 8]"""
+        values = self.load_shared(shared)
+        self.annotate_layout(values, self.columns_layout)
+        return self.cast(self.view(values, layout=self.columns_eights), dtype=float32)
 
     def __call__(
         self,
@@ -330,6 +369,7 @@ class W4A16Script(Arrivals, EpilogueScript):
         stride_cm_units: int32,
         stride_cn: int32,
         split_k: int32,
+        per_split: int32,
         sums_ptr: void_p,
         counters_ptr: void_p,
         ticket: int32,
@@ -350,7 +390,6 @@ class W4A16Script(Arrivals, EpilogueScript):
             self.announce(counters, tile, ticket)
 
         steps: int32 = all_k_tiles // self.k_tiles
-        per_split: int32 = cdiv(steps, split_k)
         begin: int32 = split
         end: int32 = steps
         stride: int32 = split_k
@@ -358,14 +397,18 @@ class W4A16Script(Arrivals, EpilogueScript):
             begin = split * per_split
             end = min(begin + per_split, steps)
             stride = 1
-        acc = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
-        self.annotate_layout(acc, self.acc_layout)
+        by_eights = self.register_tensor(dtype=float32, shape=[block_m, self.eights, 8], init=0.0)
+        self.annotate_layout(by_eights, self.acc_eights)
         # fmt: off
         self.split_product(
-            acc, a_ptr, tiles_ptr, scales_ptr, minus_zeros_ptr, m, n, all_k_tiles, all_n_tiles, groups,
+            by_eights, a_ptr, tiles_ptr, scales_ptr, minus_zeros_ptr, m, all_k_tiles, all_n_tiles, groups,
             stride_am_units * VECTOR, offset_m, offset_n, begin, end, stride,
         )
         # fmt: on
+        per_unit = self.register_tensor(dtype=float32, shape=[1, self.eights, 8], init=self.per_unit)
+        self.annotate_layout(per_unit, self.columns_eights)
+        self.assign(by_eights, by_eights * per_unit)
+        acc = self.view(by_eights, layout=self.acc_layout)
 
         if self.meet == "none":
             self.store(acc, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
@@ -447,7 +490,8 @@ def matmul(
         _script(problem, config, meet, vector_c),
         *(a, weight.tiles, weight.scales, weight.minus_zeros, out),
         *(problem.m, problem.n // VECTOR, problem.k // TILE, cdiv(problem.n, TILE), problem.groups),
-        *(a.stride(0) // VECTOR, out.stride(0) // max(vector_c, 1), out.stride(1), config.split_k),
+        *(a.stride(0) // VECTOR, out.stride(0) // max(vector_c, 1), out.stride(1)),
+        *(config.split_k, cdiv(problem.k // config.block_k, config.split_k)),
         *(sums, counters, ticket),
     )
     return out

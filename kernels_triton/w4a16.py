@@ -1,9 +1,9 @@
-"""A half-precision activation times a weight of four bits, packed as GPTQ packs it, dequantized on the way.
+"""A half-precision activation times a weight of four bits, laid out once as the tensor cores take it.
 
     C[m, n] = sum over groups g of scales[g, n] * sum over k in g of A[m, k] * (q[k, n] - zeros[g, n])
 
-q - zeros is a small integer, exact in half precision, so that the inner sum is a product of the tensor cores; the scale
-is applied to it, once per group and element of C, in fp32.
+The inner sum is a product of the tensor cores; scale and zero point are applied to it, once per group and element of C,
+in fp32: A @ (q - zero) = A @ q - zero * (sum of A's row).
 
 Grid         (tiles of C in group-major order, split_k); a split walks a band of K, or every split_k-th step of it
 Who sums     a program its steps; the variants differ in how the splits meet
@@ -17,23 +17,25 @@ Workspace    none; or 4 bytes an element of C (atomic, semaphore), or that times
              tile
 Launches     1; atomic_in_place 2, the first of them zeroes C
 
-How a weight costs little more than one instruction:
-- A pair of nibbles becomes a pair of half-precision numbers in the mantissa of 1024 (fp16) or 128 (bf16): and, or, in
-  one `lop3`; a packed add takes that offset away, and the zero point with it.
-- That pair is nibbles j and j + 4 of a word, the two that lie 16 bits apart. So the product walks K in another order
-  than memory, j slowest; A's tile is permuted the same way, by a choice of registers.
-- It walks N in another order too: a thread holds eight neighbouring columns, so that the word with their zero points
-  is one register, and its loads are 16 bytes wide. C's tile is permuted back at the end.
-Words, zero points, A and scales reach registers in these layouts from shared memory, as nothing between their loads and
-the product moves data between threads; Triton takes the conversion back over all of it. It takes tiles at least
-64 columns wide for each warp.
+How a weight costs less than one instruction:
+- No arithmetic makes half precision of a q: its four bits are an operand as they stand, the lowest of an fp16, which is
+  q units of 2^-24, exact as all that is multiplied. One shift and four ands make eight weights of a word. See
+  common.w4a16.Operand.
+- The product is that of the transposes, C^T = weight^T @ A^T. So the weight is the operand that wgmma takes from
+  registers, in which it was made, 64 columns of it at a time, and A's 16 rows are a product's width.
+- `lay_out` puts each q where the lane has it that takes it: 16 bytes, one load from shared memory. What follows it is a
+  reshape and a permute, in which nothing moves; that Triton sees it, a test tells by the shared memory that is taken.
+- Scale and zero point of a column are one int32: fewer bytes a thread than four cannot be copied asynchronously.
+That takes Hopper, four warps and 128 columns, or multiples. Else the product is mma's, whose operand Triton wants in
+another order, as it was joined of parts: right, and slow.
 
 Source: "Accelerating a Triton Fused Kernel for W4A16 Quantized Inference with SplitK Work Decomposition" (arXiv
 2402.00025), for the packing, the splits and the atomics; there weights are dequantized one by one, scales applied to
-each, and nothing is masked. The mantissa trick: "Who Says Elephants Can't Run" (arXiv 2211.10017), as in Marlin.
+each, and nothing is masked.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -46,17 +48,24 @@ from torch import Tensor
 from common import tuned, workspace
 from common.kernel import Kernel, Language
 from common.protocol import Protocol
-from common.quantization import PACKED, GPTQWeight
+from common.quantization import PACKED, GPTQWeight, pack_rows, pack_zeros
 from common.w4a16 import (
+    TILE,
     W4A16Config,
+    W4A16Inputs,
     W4A16Matmul,
     checked,
     meeting,
+    minus_operands,
+    padded,
+    q_of,
     space,
     sums_shape,
     supports_config,
+    tiles_of,
     w4a16_problem,
     with_default_split,
+    zeros_of,
 )
 from kernels_triton.arrival import announce, is_last, reset, sum_in_order, tiles_in_flight
 from kernels_triton.band import SHARED_MEMORY_LIMIT, grid, starter, tile_of
@@ -67,12 +76,13 @@ GROUP_M = 8
 
 # (block_m, block_n, block_k, num_warps, num_stages); the last is that of the source.
 TILES = [
-    *[(16, 64, 128, 1, stages) for stages in (3, 4, 6)],
-    *[(16, 128, 128, 2, stages) for stages in (3, 4, 5)],
+    *[(16, 128, 128, 4, stages) for stages in (3, 4, 5, 6)],
     *[(16, 256, 128, 4, stages) for stages in (3, 4)],
-    *[(16, 64, 64, 1, 6), (16, 128, 64, 2, 6), (16, 64, 32, 1, 8), (16, 128, 32, 2, 8)],
-    *[(32, 128, 64, 2, 4), (32, 128, 64, 2, 5), (32, 256, 64, 4, 4), (32, 128, 32, 2, 6)],
-    *[(64, 128, 64, 4, 4), (64, 128, 64, 4, 6), (64, 128, 32, 4, 6)],
+    *[(16, 256, 128, 8, stages) for stages in (3, 4)],
+    *[(16, 64, 128, 4, stages) for stages in (3, 4, 6)],
+    *[(16, 128, 64, 4, 6), (16, 128, 32, 4, 8)],
+    *[(32, 128, 128, 4, 4), (32, 128, 64, 4, 5), (32, 256, 64, 4, 4), (32, 128, 32, 4, 6)],
+    *[(64, 128, 64, 4, 4), (64, 128, 64, 4, 6), (64, 256, 64, 8, 4), (64, 128, 32, 4, 6)],
     (16, 32, 128, 4, 3),
 ]
 
@@ -82,13 +92,10 @@ def configs(problem: W4A16Matmul, *, variant: str) -> list[W4A16Config]:
 
 
 def default_config(problem: W4A16Matmul, *, variant: str) -> W4A16Config:
-    """A warp for every 64 columns; see common.w4a16.with_default_split."""
-    if problem.m <= 16:
-        block_m, block_n, num_warps = (16, 64, 1) if problem.n <= 4096 else (16, 128, 2)
-    else:
-        block_m, block_n, num_warps = (32, 128, 2) if problem.m <= 32 else (64, 128, 4)
+    """Four warps, a warpgroup, for 128 columns; see common.w4a16.with_default_split."""
+    block_m = 16 if problem.m <= 16 else 32 if problem.m <= 32 else 64
     block_k = min(128 if block_m == 16 else 64, problem.group_size)
-    return with_default_split((block_m, block_n, block_k, num_warps, 4), problem, variant)
+    return with_default_split((block_m, 128, block_k, 4, 4), problem, variant)
 
 
 def supports(problem: W4A16Matmul, config: W4A16Config | None = None, *, variant: str) -> str | None:
@@ -99,75 +106,53 @@ def supports(problem: W4A16Matmul, config: W4A16Config | None = None, *, variant
     if config is None:
         return None
     blocks = (config.block_m, config.block_n, config.block_k)
-    if any(block < 16 or block & (block - 1) for block in blocks) or config.block_k < 32:
-        return f"blocks {blocks} are not powers of two, 16 or more, block_k 32 or more"
+    if any(block < 16 or block & (block - 1) for block in blocks) or config.block_n < TILE or config.block_k < TILE:
+        return f"blocks {blocks} are not powers of two, 16 or more, block_n and block_k {TILE} or more"
     return supports_config(problem, config, variant, SHARED_MEMORY_LIMIT)
 
 
-_CONSTRAINTS = tl.constexpr("=h,=h,r,r")
-# A pair of nibbles of a word, $2, to ($0, $1), minus the zero point: $3 holds, twice, minus the offset and the zero
-# point. fp16 reaches the upper nibble of a byte as 1024 + 16 q, without a shift.
-_FP16_LOWER = tl.constexpr(
-    "{ .reg .b32 q; lop3.b32 q, $2, 0x000F000F, 0x64006400, 0xEA; add.rn.f16x2 q, q, $3; mov.b32 {$0, $1}, q; }"
-)
-_FP16_UPPER = tl.constexpr(
-    "{ .reg .b32 q, by; mov.b32 by, 0x2C002C00; lop3.b32 q, $2, 0x00F000F0, 0x64006400, 0xEA; "
-    "fma.rn.f16x2 q, q, by, $3; mov.b32 {$0, $1}, q; }"
-)
-_BF16_LOWER = tl.constexpr(
-    "{ .reg .b32 q, one; mov.b32 one, 0x3F803F80; lop3.b32 q, $2, 0x000F000F, 0x43004300, 0xEA; "
-    "fma.rn.bf16x2 q, q, one, $3; mov.b32 {$0, $1}, q; }"
-)
+# Two nibbles of a word, $2, that are 16 bits apart, to ($0, $1), as operands; see common.w4a16.Operand.
+_LOWER = tl.constexpr("{ .reg .b32 q; and.b32 q, $2, 0x000F000F; mov.b32 {$0, $1}, q; }")
+_UPPER = tl.constexpr("{ .reg .b32 q; and.b32 q, $2, 0x00F000F0; mov.b32 {$0, $1}, q; }")
+_BF16 = tl.constexpr("{ .reg .b32 q; lop3.b32 q, $2, 0x000F000F, 0x43004300, 0xEA; mov.b32 {$0, $1}, q; }")
 
 
 @triton.jit
-def _minus_zero(words, zeros, J: tl.constexpr, DTYPE: tl.constexpr):
-    """DTYPE [..., 2], exact: nibbles J and J + 4 of int32 words, less int32 zeros, which broadcast to them."""
+def _pair(words, BYTE: tl.constexpr, UPPER: tl.constexpr, DTYPE: tl.constexpr):
+    """DTYPE [..., 2]: of int32 words, as operands, the lower or UPPER nibbles of bytes BYTE and BYTE + 2."""
     if INTERPRETED:  # has no inline assembly
-        low = (((words >> (4 * J)) & 0xF) - zeros).to(DTYPE)
-        high = (((words >> (4 * J + 16)) & 0xF) - zeros).to(DTYPE)
+        shift: tl.constexpr = 8 * BYTE + 4 * UPPER
+        unit: tl.constexpr = 1.0 if DTYPE.is_bf16() else 2.0 ** (4 * UPPER - 24)
+        offset: tl.constexpr = 128.0 if DTYPE.is_bf16() else 0.0
+        low = (((words >> shift) & 0xF).to(tl.float32) * unit + offset).to(DTYPE)
+        high = (((words >> (shift + 16)) & 0xF).to(tl.float32) * unit + offset).to(DTYPE)
     elif DTYPE.is_bf16():
-        minus = zeros * 0x00010001 - 0x3CFF3D00  # the bits of -(128 + zero), twice
-        pairs = [words >> (4 * J), minus]
-        low, high = tl.inline_asm_elementwise(_BF16_LOWER, _CONSTRAINTS, pairs, (tl.bfloat16, tl.bfloat16), True, 1)
-    elif J % 2 == 0:
-        minus = zeros * 0x00010001 - 0x1BFF1C00  # of -(1024 + zero)
-        pairs = [words >> (4 * J), minus]
-        low, high = tl.inline_asm_elementwise(_FP16_LOWER, _CONSTRAINTS, pairs, (tl.float16, tl.float16), True, 1)
+        shifted = [words >> (8 * BYTE + 4 * UPPER)]
+        low, high = tl.inline_asm_elementwise(_BF16, "=h,=h,r", shifted, (tl.bfloat16, tl.bfloat16), True, 1)
     else:
-        minus = zeros * 0x00100010 - 0x2BFF2C00  # of -(64 + zero)
-        pairs = [words >> (4 * J - 4), minus]
-        low, high = tl.inline_asm_elementwise(_FP16_UPPER, _CONSTRAINTS, pairs, (tl.float16, tl.float16), True, 1)
+        shifted = [words >> (8 * BYTE)]
+        MASK: tl.constexpr = _UPPER if UPPER else _LOWER
+        low, high = tl.inline_asm_elementwise(MASK, "=h,=h,r", shifted, (tl.float16, tl.float16), True, 1)
     return tl.join(low, high)
 
 
 @triton.jit
-def _neighbours_last(x):
-    """[R, N] with eight neighbouring columns N / 8 apart: column 8 c + i comes to i * N / 8 + c."""
-    return x.reshape(x.shape[0], x.shape[1] // 8, 8).permute(0, 2, 1).reshape(x.shape[0], x.shape[1])
+def _sixteens_apart(x):
+    """[N, M] with the two sixteens of each 32 rows N / 2 apart."""
+    return x.reshape(x.shape[0] // 32, 2, 16, x.shape[1]).permute(1, 0, 2, 3).reshape(x.shape[0], x.shape[1])
 
 
 @triton.jit
-def _neighbours_back(x):
-    """What _neighbours_last does, undone."""
-    return x.reshape(x.shape[0], 8, x.shape[1] // 8).permute(0, 2, 1).reshape(x.shape[0], x.shape[1])
-
-
-@triton.jit
-def _nibbles_last(words):
-    """[N / 8] int32 to its nibbles [N], in the order of _neighbours_last."""
-    by_16 = tl.join(words, words >> 16)
-    by_8 = tl.join(by_16, by_16 >> 8)
-    by_4 = tl.join(by_8, by_8 >> 4)  # [N / 8, 2, 2, 2]: nibble 4 i + 2 j + l at [:, i, j, l]
-    return by_4.permute(1, 2, 3, 0).reshape(8 * words.shape[0]) & 0xF
+def _sixteens_back(x):
+    """What _sixteens_apart does, undone."""
+    return x.reshape(2, x.shape[0] // 32, 16, x.shape[1]).permute(1, 0, 2, 3).reshape(x.shape[0], x.shape[1])
 
 
 @triton.jit
 def _split_product(
     a_ptr,
-    qweight_ptr,
-    scales_ptr,
-    qzeros_ptr,
+    words_ptr,
+    columns_ptr,
     m,
     n,
     k,
@@ -177,16 +162,19 @@ def _split_product(
     split,
     split_k,
     GROUP_SIZE: tl.constexpr,
-    SYMMETRIC: tl.constexpr,
     INTERLEAVED: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     NUM_STAGES: tl.constexpr,
 ):
-    """fp32 [BLOCK_M, BLOCK_N] over the steps of `split`, its columns as _neighbours_last orders them."""
-    WORDS: tl.constexpr = BLOCK_K // 8
+    """fp32 [BLOCK_M, BLOCK_N] over the steps of `split`."""
     DTYPE: tl.constexpr = a_ptr.dtype.element_ty
+    KT: tl.constexpr = BLOCK_K // 32
+    NT: tl.constexpr = BLOCK_N // 32
+    UNIT: tl.constexpr = 1.0 if DTYPE.is_bf16() else 2.0**-24
+    UPPER_WEIGHT: tl.constexpr = 1.0 if DTYPE.is_bf16() else 16.0
+    columns = tl.cdiv(n, 32) * 32
     steps = k // BLOCK_K
     if INTERLEAVED:
         begin, end, stride = split, steps, split_k
@@ -195,37 +183,37 @@ def _split_product(
         begin, end, stride = split * band, min(split * band + band, steps), 1
     offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    offs_z = pid_n * (BLOCK_N // 8) + tl.arange(0, BLOCK_N // 8)
+    offs_w = pid_n * BLOCK_N * 4 + tl.arange(0, BLOCK_N * 4)
     a_ptrs = a_ptr + offs_m[:, None].to(tl.int64) * stride_am + tl.arange(0, BLOCK_K)[None, :]
-    word_ptrs = qweight_ptr + tl.arange(0, WORDS)[:, None].to(tl.int64) * n + offs_n[None, :]
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    word_ptrs = words_ptr + tl.arange(0, KT)[:, None].to(tl.int64) * (columns * 4) + offs_w[None, :]
+    acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
     # With num_stages told here, loads that the product does not depend on are pipelined too.
     for step in tl.range(begin, end, stride, num_stages=NUM_STAGES):
         group = tl.cast(step * BLOCK_K // GROUP_SIZE, tl.int64)
         a = tl.load(a_ptrs + step * BLOCK_K, mask=offs_m[:, None] < m, other=0.0)
-        words = tl.load(word_ptrs + tl.cast(step, tl.int64) * WORDS * n, mask=offs_n[None, :] < n, other=0)
-        scales = tl.load(scales_ptr + group * n + offs_n[None, :], mask=offs_n[None, :] < n, other=0.0)
-        words = _neighbours_last(words)
-        if SYMMETRIC:
-            zeros = tl.full((1, BLOCK_N), 8, tl.int32)
-        else:
-            zero_words = tl.load(qzeros_ptr + group * (n // 8) + offs_z, mask=offs_z < n // 8, other=0)
-            zeros = (_nibbles_last(zero_words) + 1)[None, :]
-        # k = 8 w + 4 h + 2 i + j  ->  [i, j, w, h]
-        by_i_0 = tl.join(_minus_zero(words, zeros, 0, DTYPE), _minus_zero(words, zeros, 2, DTYPE))
-        by_i_1 = tl.join(_minus_zero(words, zeros, 1, DTYPE), _minus_zero(words, zeros, 3, DTYPE))
-        b = tl.join(by_i_0, by_i_1).permute(3, 4, 0, 2, 1).reshape(BLOCK_K, BLOCK_N)
-        a = a.reshape(BLOCK_M, WORDS, 2, 2, 2).permute(0, 3, 4, 1, 2).reshape(BLOCK_M, BLOCK_K)
-        acc += tl.dot(a, b) * _neighbours_last(scales).to(tl.float32)
-    return acc
+        step_words = word_ptrs + tl.cast(step, tl.int64) * (KT * 4) * columns
+        words = tl.load(step_words, mask=offs_w[None, :] < columns * 4, other=0)
+        column = tl.load(columns_ptr + group * columns + offs_n[:, None], mask=offs_n[:, None] < columns, other=0)
+        words = words.reshape(KT, NT, 8, 4, 2, 2)  # kt, nt, lane_n, lane_k, depth, widths
+        lower = tl.join(_pair(words, 0, 0, DTYPE), _pair(words, 1, 0, DTYPE))
+        upper = tl.join(_pair(words, 0, 1, DTYPE), _pair(words, 1, 1, DTYPE))
+        b = tl.join(lower, upper)  # and row, half, width
+        b = b.permute(5, 1, 8, 2, 0, 4, 7, 3, 6).reshape(BLOCK_N, BLOCK_K)
+        column = _sixteens_apart(column)
+        scales = column.to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
+        minus_zeros = (column >> 16).to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
+        row_sums = tl.sum(a.to(tl.float32), axis=1) * UNIT
+        acc += (tl.dot(b, tl.trans(a)) + row_sums[None, :] * minus_zeros) * scales
+    upper = (tl.arange(0, BLOCK_N)[:, None] // 8) % 2 == 1
+    acc *= tl.where(upper, 1 / (UNIT * UPPER_WEIGHT), 1 / UNIT)
+    return tl.trans(_sixteens_back(acc))
 
 
 @triton.jit(do_not_specialize=["m", "split_k", "ticket"])
 def _w4a16_kernel(
     a_ptr,
-    qweight_ptr,
-    scales_ptr,
-    qzeros_ptr,
+    words_ptr,
+    columns_ptr,
     c_ptr,
     counters_ptr,
     sums_ptr,
@@ -238,7 +226,6 @@ def _w4a16_kernel(
     split_k,
     ticket,
     GROUP_SIZE: tl.constexpr,
-    SYMMETRIC: tl.constexpr,
     INTERLEAVED: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -257,11 +244,10 @@ def _w4a16_kernel(
     pid_m, pid_n = tile_of(tl.program_id(0), m, n, BLOCK_M, BLOCK_N, GROUP_M)
     # fmt: off
     acc = _split_product(
-        a_ptr, qweight_ptr, scales_ptr, qzeros_ptr, m, n, k, stride_am, pid_m, pid_n, split, split_k,
-        GROUP_SIZE, SYMMETRIC, INTERLEAVED, BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES,
+        a_ptr, words_ptr, columns_ptr, m, n, k, stride_am, pid_m, pid_n, split, split_k,
+        GROUP_SIZE, INTERLEAVED, BLOCK_M, BLOCK_N, BLOCK_K, NUM_STAGES,
     )
     # fmt: on
-    acc = _neighbours_back(acc)
     offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
     mask = (offs_m[:, None] < m) & (offs_n[None, :] < n)
@@ -307,9 +293,44 @@ def _w4a16_kernel(
             tl.atomic_xchg(semaphore_ptr, 0, sem="release", scope="gpu")
 
 
-def lay_out(weight: GPTQWeight) -> GPTQWeight:
-    """The weight as `matmul` takes it: as GPTQ packs it, checked by common.w4a16.checked, which says what it raises."""
-    return checked(weight)
+@dataclass(frozen=True, eq=False)
+class TiledWeight:
+    """A weight as `matmul` takes it; `lay_out` makes one, `restore` makes the GPTQWeight of it again.
+
+    tiles    uint8 [K / 32, ceil(N / 32), 512], see common.w4a16.tiles_of
+    columns  fp16 or bf16 [K / g, ceil(N / 32) * 32, 2]: the scale, and minus what the zero point is as an operand
+    """
+
+    tiles: Tensor
+    columns: Tensor
+    n: int
+    symmetric: bool
+
+    @property
+    def k(self) -> int:
+        return self.tiles.shape[0] * TILE
+
+    @property
+    def scales(self) -> Tensor:
+        return self.columns[..., 0]
+
+    @property
+    def group_size(self) -> int:
+        return self.k // len(self.columns)
+
+
+def lay_out(weight: GPTQWeight) -> TiledWeight:
+    """Once per weight, when a model is loaded; see common.w4a16.checked for what is accepted and raised."""
+    checked(weight)
+    scales, zeros = padded(weight.scales), padded(weight.zeros())
+    columns = torch.stack((scales, minus_operands(zeros, scales.dtype)), dim=-1)
+    return TiledWeight(tiles_of(weight), columns, weight.n, weight.symmetric)
+
+
+def restore(weight: TiledWeight) -> GPTQWeight:
+    """The weight that `lay_out` made this of, bit by bit."""
+    zeros = None if weight.symmetric else pack_zeros(zeros_of(weight.columns[..., 1].contiguous())[:, : weight.n])
+    return GPTQWeight(pack_rows(q_of(weight.tiles, weight.n)), weight.scales[:, : weight.n].contiguous(), zeros)
 
 
 def _launch(
@@ -321,14 +342,13 @@ def _launch(
     ticket: int,
     start: Callable,
 ) -> None:
-    """tensors: a, qweight, scales, qzeros, out, counters, sums; strides: of a's rows, and of out."""
+    """tensors: a, tiles and columns as int32, out, counters, sums; strides: of a's rows, and of out."""
     start(
         _w4a16_kernel,
         grid(problem, config),
         *tensors,
         *(problem.m, problem.n // PACKED, problem.k, *strides, config.split_k, ticket),
         GROUP_SIZE=problem.group_size,
-        SYMMETRIC=problem.symmetric,
         INTERLEAVED=config.interleaved,
         BLOCK_M=config.block_m,
         BLOCK_N=config.block_n,
@@ -344,7 +364,7 @@ def _launch(
 
 def matmul(
     a: Tensor,
-    weight: GPTQWeight,
+    weight: TiledWeight,
     *,
     out: Tensor | None = None,
     config: W4A16Config | None = None,
@@ -356,7 +376,7 @@ def matmul(
     config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run on, and for
     a problem outside of `supports`.
     """
-    problem = w4a16_problem(a, weight, out, GPTQWeight)
+    problem = w4a16_problem(a, weight, out, TiledWeight)
     if reason := supports(problem, config, variant=variant):
         raise ValueError(f"config is {config}; {reason}" if config else reason)
     if config is None:
@@ -375,7 +395,7 @@ def matmul(
         else:
             counters = workspace.semaphores(tiles, a.device)
             sums = torch.empty(sums_shape(problem, config, meet), dtype=torch.float32, device=a.device)
-    tensors = a, weight.qweight, weight.scales, weight.qzeros, out, counters, sums
+    tensors = a, weight.tiles.view(torch.int32), weight.columns.view(torch.int32), out, counters, sums
     _launch(problem, config, meet, tensors, (a.stride(0), *out.stride()), ticket, starter(warmup=False))
     return out
 
@@ -384,8 +404,7 @@ def build(problem: W4A16Matmul, config: W4A16Config, *, variant: str) -> None:
     """Compiles for the current device into Triton's cache; operands as the problem and the launcher allocate them."""
     meet = meeting(variant, config)
     counters, sums = (None, None) if meet in ("none", "atomic_in_place") else (torch.int32, torch.float32)
-    qzeros = None if problem.symmetric else torch.int32
-    tensors = problem.dtype, torch.int32, problem.dtype, qzeros, problem.dtype, counters, sums
+    tensors = problem.dtype, torch.int32, torch.int32, problem.dtype, counters, sums
     _launch(problem, config, meet, tensors, (problem.k, problem.n, 1), 0, starter(warmup=True))
 
 
@@ -394,6 +413,10 @@ def workspace_bytes(problem: W4A16Matmul, config: W4A16Config, *, variant: str) 
     if meet in ("none", "atomic_in_place"):
         return 0
     return 4 * grid(problem, config)[0] + 4 * prod(sums_shape(problem, config, meet))
+
+
+def arguments(problem: W4A16Matmul, inputs: W4A16Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return (inputs.a, lay_out(inputs.weight)), {}
 
 
 PROTOCOLS = {
@@ -421,6 +444,7 @@ KERNELS = tuple(
         workspace_bytes=partial(workspace_bytes, variant=variant),
         launches=2 if variant == "atomic_in_place" else 1,
         op=W4A16Matmul.op,
+        arguments=arguments,
     )
     for variant in VARIANTS
 )

@@ -17,7 +17,6 @@ SHARED = {
     "atomics",
     "band",
     "bitwise",
-    "casts",
     "epilogue",
     "interpreter",
     "launching",

@@ -1,5 +1,6 @@
 """w4a16, every variant of both languages; and the layout that tilus takes the weight in, to and fro."""
 
+import re
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -7,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from cuda_source import cuda_sources
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,9 +19,8 @@ from common import workspace
 from common.accuracy import Judge
 from common.kernel import Kernel, Language
 from common.quantization import GPTQWeight, pack_rows, pack_zeros, quantize
-from common.w4a16 import W4A16Config, W4A16Inputs, W4A16Matmul, checked
+from common.w4a16 import W4A16Config, W4A16Inputs, W4A16Matmul, checked, tiles_of
 from kernels_tilus.interpreter import Schedule, using
-from kernels_tilus.w4a16 import lay_out, restore
 from kernels_triton.interpreter import programs_in
 
 NAME = "w4a16"
@@ -188,13 +187,15 @@ def test_nothing_beside_the_weight_is_read(kernel, device):
     expected = run(kernel, problem, inputs, config=config)
     (a, weight), by_keyword = kernel.arguments(problem, inputs)
 
-    def fenced(part: torch.Tensor) -> torch.Tensor:
+    def fenced(part: torch.Tensor | int | None) -> torch.Tensor | int | None:
+        if not isinstance(part, torch.Tensor):
+            return part
         bad = float("nan") if part.is_floating_point() else torch.iinfo(part.dtype).max
         held = torch.full((part.numel() + 4096,), bad, dtype=part.dtype, device=device)
         inside = held[2048:-2048].view(part.shape)
         return inside.copy_(part)
 
-    inside = type(weight)(*(None if part is None else fenced(part) for part in vars(weight).values()))
+    inside = type(weight)(*map(fenced, vars(weight).values()))
     assert torch.equal(kernel.launch(a, inside, config=config, **by_keyword), expected)
 
 
@@ -281,19 +282,20 @@ def test_graph_capture_and_replay(kernel, device):
             assert_right(kernel, judge, out, config)
 
 
-# The layout that tilus takes
+# The layout that the kernels take
 
 
+@pytest.mark.parametrize("file", [kernels_triton.w4a16, kernels_tilus.w4a16], ids=lambda file: file.__name__)
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 5), st.integers(1, 9), st.sampled_from([FP16, BF16]), st.booleans(), st.integers(0, 1000))
-def test_a_laid_out_weight_comes_back_bit_by_bit(groups, words, dtype, symmetric, seed):
+def test_a_laid_out_weight_comes_back_bit_by_bit(file, groups, words, dtype, symmetric, seed):
     weight = W4A16Matmul(1, 8 * words, 32 * groups, dtype, 32, symmetric).inputs("cpu", seed).weight
-    tiled = lay_out(weight)
+    tiled = file.lay_out(weight)
     assert (tiled.k, tiled.n, tiled.group_size, tiled.symmetric) == (weight.k, weight.n, 32, symmetric)
-    back = restore(tiled)
+    back = file.restore(tiled)
     assert torch.equal(back.qweight, weight.qweight) and torch.equal(back.scales, weight.scales)
     assert (back.qzeros is None) if symmetric else torch.equal(back.qzeros, weight.qzeros)
-    again = lay_out(back)
+    again = file.lay_out(back)
     assert torch.equal(again.tiles, tiled.tiles)
 
 
@@ -303,21 +305,11 @@ def test_where_an_element_comes_to():
     q[[2, 3, 10, 11], 1] = torch.tensor([1, 2, 3, 4], dtype=torch.int32)
     q[[18, 27], [9, 25]] = torch.tensor([5, 6], dtype=torch.int32)
     one = torch.ones(1, 32, dtype=FP16)
-    tiles = lay_out(GPTQWeight(pack_rows(q), one, pack_zeros(one.int()))).tiles
+    tiles = tiles_of(GPTQWeight(pack_rows(q), one, pack_zeros(one.int())))
     held = tiles[0, 0].view(32, 16)[5].tolist()
-    assert held[:2] == [0x21, 0x43]
-    assert held[8 + 2] == 0x05 and held[8 + 7] == 0x60
+    assert held[:4] == [0x01, 0x03, 0x02, 0x04]  # neighbouring rows 16 bits apart
+    assert held[8] == 0x50 and held[12 + 3] == 0x60
     assert sum(tiles[0, 0].tolist()) == sum(held)
-
-
-@pytest.mark.parametrize("symmetric", [False, True])
-def test_the_cast_to_bf16_is_packed(symmetric, tmp_path):
-    """A multiply-add for each pair, in what tilus makes of the kernel; its generic path has a loop over elements."""
-    problem = W4A16Matmul(16, 64, 128, BF16, symmetric=symmetric)
-    kernel = BY_NAME["tilus/w4a16.data_parallel"]
-    (source,) = cuda_sources(kernel, problem, kernel.default_config(problem), tmp_path)
-    assert source.count("fma_bf16x2(((") == 4  # the pairs of a word
-    assert ("^ uint32_t(2290649224u)" in source) is symmetric  # 0x88888888
 
 
 # What is compiled, for a GPU that need not be here
@@ -343,15 +335,15 @@ def test_compiles_for_hopper_without_spills(kernel, dtype, tmp_path, monkeypatch
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)  # settled as Triton is imported
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
         gpu_kernel = child.submit(compiled, kernel.full_name, problem, tmp_path).result(timeout=300)
+    if kernel.language is Language.TILUS and dtype is FP16:  # four bits are an operand as they stand
+        ptx = (tmp_path / "source.ptx").read_text()
+        assert "and.b32" in ptx and not re.search(r"prmt|(?:add|sub|mul|fma)\.\S*f16", ptx)
     assert gpu_kernel.spills == 0
     assert not gpu_kernel.over("sm_90a")
     assert gpu_kernel.instructions["tensor cores"] and gpu_kernel.instructions["async copies"]
     stages = config.num_stages - (kernel.language is Language.TRITON)  # of which Triton keeps one less
     a, weight = 2 * config.block_m * config.block_k, config.block_n * config.block_k // 2
-    scales_and_zeros = (
-        config.block_n * 2 + config.block_n // 2 if kernel.language is Language.TRITON else config.block_n * 4
-    )
-    assert gpu_kernel.shared <= stages * (a + weight + scales_and_zeros) + 1024
+    assert gpu_kernel.shared <= stages * (a + weight + 4 * config.block_n) + 1024
 
 
 # Bad input
@@ -445,9 +437,10 @@ def test_the_papers_splits_are_contenders(language, split_k, device):
 def test_in_place_is_of_fp16(device):
     kernel = BY_NAME["triton/w4a16.atomic_in_place"]
     assert "fp16" in kernel.supports(W4A16Matmul(1, 64, 128, BF16), None)
-    inputs = W4A16Matmul(1, 64, 128, BF16).inputs(device)
+    problem = W4A16Matmul(1, 64, 128, BF16)
+    operands, _ = kernel.arguments(problem, problem.inputs(device))
     with pytest.raises(ValueError, match="in fp16"):
-        kernel.launch(inputs.a, inputs.weight)
+        kernel.launch(*operands)
 
 
 @each_kernel
