@@ -7,6 +7,7 @@ figure is typed and no quotation goes stale.
     <!-- plots:router-nk speedup floor -->           these of bench.plots, drawn into notes/plots
     <!-- counters:router -->                         what ncu counted; or of these contenders:
     <!-- counters:router torch/mm triton/* -->
+    <!-- printed:clusters_of_one -->                 what a program printed, NAME.txt, as it stands
     <!-- claims -->                                  every claim and its verdict
     <!-- code:kernels_tilus/atomic.py AtomicMatmul.__call__ self.band_product -->
                                                      a function, from the first line that holds the last words
@@ -25,7 +26,8 @@ from pathlib import Path
 from bench import claims, counters, matrix, plots, tables
 
 MARKED = re.compile(
-    r"(<!-- (results|matrix|plots|claims|counters|code)(?::(\S+))?((?: \S+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL
+    r"(<!-- (results|matrix|plots|printed|claims|counters|code)(?::(\S+))?((?: \S+)*) -->\n).*?(<!-- /\2 -->)",
+    re.DOTALL,
 )
 FORMATTING = ("# fmt: off", "# fmt: on")
 
@@ -81,6 +83,14 @@ def quoted(path: str, name: str, start: str = "") -> str:
     return f"`{path}`, `{name}`:\n\n```python\n{shown}\n```\n"
 
 
+def printed(name: str) -> list[str]:
+    """What a program printed, of every device, as Markdown. Raises ValueError where no device has it."""
+    files = sorted(tables.RESULTS.glob(f"*/{name}.txt"))
+    if not files:
+        raise ValueError(f"printed:{name}: no device has {name}.txt under bench/results")
+    return [f"On {file.parent.name}:\n\n```\n{file.read_text().strip()}\n```\n" for file in files]
+
+
 def counted(name: str, contenders: Sequence[str]) -> list[tables.Table]:
     """What ncu counted of these contenders (patterns; none: of all), a table a problem, of every device.
 
@@ -108,6 +118,8 @@ class _Page:
             made = [table.markdown() for table in claims.recorded_tables()]
         elif what == "code":
             made = [quoted(name, *words.split(maxsplit=1))]
+        elif what == "printed":
+            made = printed(name)
         elif what == "counters":
             made = [table.markdown() for table in counted(name, words.split())]
         else:

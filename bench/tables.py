@@ -93,11 +93,16 @@ class Table:
 
 
 def by_problem(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """The rows of each problem, in the order in which problems and contenders first came; of two rows that measure
-    the same thing the last."""
+    """The rows of each problem, of two that measure the same thing the last. Workloads and contenders in the order in
+    which they first came, a workload's problems by size: with several GPUs they come as each is done."""
     latest = {row.key: row for row in rows}
+    workloads = list(dict.fromkeys(row.workload for row in latest.values()))
+
+    def place(row: Row) -> tuple[int, ...]:
+        return workloads.index(row.workload), *(row.problem[size] for size in ("m", "n", "k"))
+
     grouped: dict[str, list[Row]] = {}
-    for row in latest.values():
+    for row in sorted(latest.values(), key=place):
         grouped.setdefault(row.problem["name"], []).append(row)
     return grouped
 

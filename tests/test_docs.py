@@ -113,3 +113,12 @@ def test_code_is_quoted_from_its_file():
 def test_code_that_is_not_there_is_refused(marker, words):
     with pytest.raises(ValueError, match=words):
         docs.quoted(*marker)
+
+
+def test_what_a_program_printed_is_quoted_as_it_stands(results, tmp_path):
+    (tmp_path / "results" / "h200" / "blocks.txt").write_text("132 blocks: 3.48 us\nno error\n")
+    doc = page(tmp_path, "printed:blocks")
+    docs.update([doc])
+    assert "On h200:\n\n```\n132 blocks: 3.48 us\nno error\n```\n" in doc.read_text()
+    with pytest.raises(ValueError, match="printed:threads: no device has threads.txt"):
+        docs.update([page(tmp_path, "printed:threads")])
