@@ -120,5 +120,5 @@ def test_what_a_program_printed_is_quoted_as_it_stands(results, tmp_path):
     doc = page(tmp_path, "printed:blocks")
     docs.update([doc])
     assert "On h200:\n\n```\n132 blocks: 3.48 us\nno error\n```\n" in doc.read_text()
-    with pytest.raises(ValueError, match="printed:threads: no device has threads.txt"):
+    with pytest.raises(ValueError, match="printed:threads: no device has threads"):
         docs.update([page(tmp_path, "printed:threads")])
