@@ -1,5 +1,6 @@
 """or_reduce, every variant of both languages: bit for bit what a loop of torch.bitwise_or gives."""
 
+import random
 from dataclasses import replace
 from functools import reduce
 
@@ -77,12 +78,13 @@ def test_ragged_shapes_and_row_strides(kernel, m, n, k, dtype, spare, seed, devi
 @pytest.mark.gpu
 @each_kernel
 @pytest.mark.parametrize("k", sorted({k for *_, k in SEED_SHAPES}))
-def test_all_configs_on_the_seeds_shapes(kernel, k, device):
-    """A kernel is compiled for K, and serves all shapes of it."""
+def test_configs_on_the_seeds_shapes(kernel, k, device):
+    """Some of the space, each compiled once, for K, and run on all shapes of it: a search checks what it times."""
     for problem in [OrReduce(*shape) for shape in SEED_SHAPES if shape[-1] == k]:
         inputs = problem.inputs(device)
         expected = problem.reference(inputs)
-        for config in {kernel.default_config(problem), *kernel.configs(problem)}:
+        space = kernel.configs(problem)
+        for config in {kernel.default_config(problem), *random.Random(0).sample(space, min(4, len(space)))}:
             out = ~expected
             kernel.launch(inputs.a, out=out, config=config)
             assert torch.equal(out, expected), config
