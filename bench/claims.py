@@ -21,6 +21,8 @@ from typing import Any
 if not __package__:  # run as a script: what to import from is the folder above, not this one
     sys.path[:1] = [str(Path(__file__).resolve().parent.parent)]
 
+from bench import counters
+from bench.counters import Launch
 from bench.journal import BASELINE, PASSED, Row, read_rows
 from bench.tables import Table, console, leading_timing, passed, recorded, source_of
 
@@ -71,12 +73,13 @@ class Untested(Exception):
 
 @dataclass(frozen=True)
 class Rule:
-    """text: what is asked, for a reader. contenders: patterns of those it is asked of. of: their rows -> Finding;
-    raises Untested."""
+    """text: what is asked, for a reader. contenders: patterns of those it is asked of. of: their rows, or what ncu
+    counted of their launches -> Finding; raises Untested."""
 
     text: str
-    of: Callable[[Sequence[Row]], Finding]
+    of: Callable[[Sequence[Row]], Finding] | Callable[[Sequence[Launch]], Finding]
     contenders: tuple[str, ...] = ()
+    of_launches: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class Claim:
     workload: str = "*"
     problem: Callable[[Mapping[str, Any]], bool] = lambda problem: True
 
-    def rows(self, rows: Sequence[Row]) -> list[Row]:
+    def rows(self, rows: Sequence[Row] | Sequence[Launch]) -> list[Row] | list[Launch]:
         """Those that test it; of two of one contender on one problem the last."""
         chosen = {
             (row.problem["name"], row.contender): row
@@ -107,11 +110,12 @@ class Claim:
         if not self.rule.contenders:
             return ""
         names = ", ".join(f"`{pattern}`" for pattern in self.rule.contenders)
-        return f"{'any' if self.workload == '*' else self.workload}: {names}"
+        counted = ", counters" if self.rule.of_launches else ""
+        return f"{'any' if self.workload == '*' else self.workload}{counted}: {names}"
 
-    def finding(self, rows: Sequence[Row]) -> Finding:
+    def finding(self, rows: Sequence[Row], launches: Sequence[Launch] = ()) -> Finding:
         try:
-            return self.rule.of(self.rows(rows))
+            return self.rule.of(self.rows(launches if self.rule.of_launches else rows))
         except Untested as untested:
             return Finding(str(untested), untested.verdict)
 
@@ -212,9 +216,38 @@ _NAMES = {median: "median", mean: "mean", geometric_mean: "geometric mean", max:
 
 
 def about(one: str, other: str, claimed: float, statistic: Callable[[Sequence[float]], float] = median) -> Rule:
+    return within(one, other, *_around(claimed), statistic)
+
+
+def _around(claimed: float) -> tuple[float, float]:
     """From half to twice the claimed gain over 1, or loss under it."""
     half, twice = 1 + (claimed - 1) / 2, 1 + (claimed - 1) * 2
-    return within(one, other, min(half, twice), max(half, twice), statistic)
+    return min(half, twice), max(half, twice)
+
+
+def counted_about(one: str, other: str, claimed: Mapping[str, float]) -> Rule:
+    """claimed: by metric of bench.counters, how many times the other's it is, in one launch of one kernel each."""
+
+    def of(launches: Sequence[Launch]) -> Finding:
+        values = {launch.contender: launch.metrics for launch in launches if launch.status == PASSED}
+        if missing := {one, other} - values.keys():
+            raise Untested(f"no counters of {', '.join(sorted(missing))}")
+        ratios = {}
+        for metric in claimed:
+            pair = [values[name].get(metric) for name in (one, other)]
+            if None in pair:
+                raise Untested(f"ncu could not count {metric}", NOT_TESTABLE)
+            ratios[metric] = pair[0] / pair[1]
+        within_reach = [_around(claimed[metric]) for metric in claimed]
+        holds = [low <= ratio <= high for ratio, (low, high) in zip(ratios.values(), within_reach, strict=True)]
+        told = ", ".join(f"{metric.removesuffix('_pct')} {ratio:.2f}x" for metric, ratio in ratios.items())
+        return Finding(told, verdict_of(all(holds)))
+
+    asked = ", ".join(
+        f"{metric.removesuffix('_pct')} {low:.3g}x to {high:.3g}x"
+        for metric, (low, high) in ((metric, _around(times)) for metric, times in claimed.items())
+    )
+    return Rule(asked, of, (one, other), of_launches=True)
 
 
 def not_testable(why: str) -> Rule:
@@ -583,9 +616,15 @@ CLAIMS = (
     Claim("An A100 of less bandwidth gains more", W4A16, NO_A100),
     Claim("SplitK gains more on a GPU of more SMs", W4A16, not_testable("rows from one model of GPU only")),
     Claim(
-        "SplitK doubles the SMs' utilization and has nearly four times the occupancy",
+        "SplitK doubles the SMs' utilization and has nearly four times the occupancy (M = 16, N = K = 4096)",
         W4A16,
-        not_testable("rows hold no counters"),
+        counted_about(
+            "triton/w4a16.atomic",
+            "triton/w4a16.data_parallel",
+            {"sm_pct": 43.05 / 20.75, "occupancy_pct": 27.75 / 7.55},
+        ),
+        "w4a16*",
+        lambda problem: (problem["m"], problem["n"], problem["k"]) == (16, 4096, 4096),
     ),
     Claim(
         "Grouped program order loads 27 + 27 blocks instead of 9 + 81, 36 fewer",
@@ -625,11 +664,11 @@ CLAIMS = (
 )
 
 
-def table(rows: Sequence[Row]) -> Table:
-    """Every claim with its finding in these rows."""
+def table(rows: Sequence[Row], launches: Sequence[Launch] = ()) -> Table:
+    """Every claim with its finding in these rows, and in what ncu counted of these launches."""
     lines, verdicts = [], []
     for claim in CLAIMS:
-        finding = claim.finding(rows)
+        finding = claim.finding(rows, launches)
         verdicts.append(finding.verdict)
         asked = [claim.source.name, claim.selection, claim.rule.text]
         lines.append([claim.text, *asked, finding.measured, finding.verdict])
@@ -645,7 +684,10 @@ def recorded_tables() -> list[Table]:
     devices: dict[str, list[Row]] = {}
     for path, rows in recorded().items():
         devices.setdefault(path.parent.name, []).extend(rows)
-    return [table(rows) for rows in devices.values()]
+    launches: dict[str, list[Launch]] = {}
+    for path, of_file in counters.recorded("*").items():
+        launches.setdefault(path.parent.parent.name, []).extend(of_file)
+    return [table(rows, launches.get(device, [])) for device, rows in devices.items()]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,13 +2,15 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from made_rows import router_rows, row
 
 from bench import claims, tables, workloads
 from bench.claims import CONFIRMED, CONTRADICTED, NO_ROWS, NOT_TESTABLE
-from bench.journal import BASELINE, PASSED, Journal
+from bench.journal import BASELINE, PASSED, Journal, problem_fields
+from common.w4a16 import W4A16Matmul
 
 VECTOR = claims.VECTOR
 
@@ -206,6 +208,34 @@ def test_splitk_against_data_parallel():
     assert claim("SplitK is 124%").finding(rows).verdict == CONFIRMED
     assert claim("SplitK is 295%").finding(rows).measured.startswith("largest 4.000x, ")
     assert claim("The best split on an H100").finding(rows) == claims.Finding("split 8 on 3", CONFIRMED)
+
+
+@pytest.mark.parametrize(
+    ("sm", "occupancy", "verdict", "measured"),
+    [
+        (40.0, 30.0, CONFIRMED, "sm 2.00x, occupancy 3.75x"),
+        (40.0, 8.0, CONTRADICTED, "sm 2.00x, occupancy 1.00x"),
+        (None, 8.0, NOT_TESTABLE, "ncu could not count sm_pct"),
+    ],
+)
+def test_what_ncu_counted_tests_a_claim(sm, occupancy, verdict, measured):
+    problem = problem_fields(W4A16Matmul(16, 4096, 4096))
+    counted = {"triton/w4a16.atomic": (sm, occupancy), "triton/w4a16.data_parallel": (20.0, 8.0)}
+    launches = [
+        SimpleNamespace(
+            workload="w4a16-square",
+            problem=problem,
+            contender=name,
+            protocol="",
+            status=PASSED,
+            metrics={"sm_pct": of_sm, "occupancy_pct": of_warps},
+        )
+        for name, (of_sm, of_warps) in counted.items()
+    ]
+    of = claim("SplitK doubles")
+    assert of.finding([], launches) == claims.Finding(measured, verdict)
+    assert of.finding([], launches[:1]).verdict == NO_ROWS
+    assert "triton/w4a16.data_parallel" in of.finding([], launches[:1]).measured
 
 
 @pytest.mark.parametrize(("us", "verdict"), [(20.0, CONTRADICTED), (10240.0, CONFIRMED)])
