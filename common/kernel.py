@@ -46,6 +46,13 @@ class MatmulConfig:
         return " ".join([text, *(f"{name}={value}" for name, value in own.items())])
 
 
+def rows_fit(block_m: int, m: int) -> bool:
+    """Whether a search tries tiles of block_m rows for m: neither far higher than they are, nor so low that B goes to
+    more than 32 of them."""
+    rows = 1 << (m - 1).bit_length()
+    return min(64, rows // 32) <= block_m <= max(16, 2 * rows)
+
+
 Config = Any  # of a kernel: a frozen dataclass whose fields are JSON values
 
 

@@ -15,7 +15,7 @@ from kernels_tilus import (
 
 KERNELS = (
     tiled.KERNEL,
-    in_block.KERNEL,
+    *in_block.KERNELS,
     *decompose_k.KERNELS,
     *semaphore.KERNELS,
     atomic.KERNEL,

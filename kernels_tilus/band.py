@@ -16,7 +16,7 @@ from tilus.ir.tensor import RegisterTensor
 from tilus.utils import cdiv
 from torch import Tensor
 
-from common.kernel import MatmulConfig
+from common.kernel import MatmulConfig, rows_fit
 from common.problem import Layout, Matmul
 from kernels_tilus import mma, simt, wgmma
 from kernels_tilus.epilogue import EpilogueScript
@@ -153,14 +153,14 @@ def engine_of(config: MatmulConfig) -> str:
     return getattr(config, "engine", "mma")
 
 
-def needs_simt(problem: Matmul) -> str | None:
-    """Why tensor cores cannot take it, None where they can."""
+def needs_simt(problem: Matmul, instead: str = "engine simt") -> str | None:
+    """Why tensor cores cannot take it, and what can, `instead`; None where they can."""
     if problem.dtype is torch.float32:
-        return "fp32 inputs: tensor cores round them to TF32; engine simt does not"
+        return f"fp32 inputs: tensor cores round them to TF32; {instead} does not"
     if problem.k % 2:
-        return f"K = {problem.k} is odd: cp.async copies 4 bytes or more; engine simt takes it"
+        return f"K = {problem.k} is odd: cp.async copies 4 bytes or more; {instead} takes it"
     if problem.layout is Layout.KN and problem.n % 2:
-        return f"N = {problem.n} is odd with B stored [K, N]: cp.async copies 4 bytes or more; engine simt takes it"
+        return f"N = {problem.n} is odd with B stored [K, N]: cp.async copies 4 bytes or more; {instead} takes it"
     return None
 
 
@@ -173,14 +173,14 @@ def shared_bytes(problem: Matmul, config: MatmulConfig) -> int:
 
 
 def space(problem: Matmul, splits: tuple[int, ...]) -> list[BandConfig]:
-    """Every tile with every split that leaves each band two steps of block_k and more; tiles of CUDA cores where tensor
-    cores cannot take the problem."""
+    """Every tile whose rows fit the problem's, with every split that leaves each band two steps of block_k and more;
+    tiles of CUDA cores where tensor cores cannot take the problem."""
     on_cuda_cores = needs_simt(problem) is not None
     candidates = [
         BandConfig(**tile._asdict(), split_k=split_k)
         for tile in TILES
         for split_k in splits
-        if (tile.engine == "simt") is on_cuda_cores
+        if (tile.engine == "simt") is on_cuda_cores and rows_fit(tile.block_m, problem.m)
         if split_k == 1 or split_k * 2 * tile.block_k <= problem.k
     ]
     return [config for config in candidates if supports(problem, config) is None]
@@ -243,9 +243,14 @@ def _engine_for(engine: str, vectors: Vectors, stored_nk: bool) -> str:
     """The config's, or the next that takes these tensors."""
     if engine in ("wgmma", "wgmma_swapped") and vectors.k % wgmma.ALIGNMENT:
         engine = "mma"
-    if engine == "mma" and 1 in (vectors.k, vectors.k if stored_nk else vectors.n):
+    if engine == "mma" and unaligned(vectors, stored_nk):
         engine = "simt"
     return engine
+
+
+def unaligned(vectors: Vectors, stored_nk: bool) -> bool:
+    """Whether rows are aligned to less than the 4 bytes that cp.async takes."""
+    return 1 in (vectors.k, vectors.k if stored_nk else vectors.n)
 
 
 class BandScript(MmaProduct, WgmmaProduct, SimtProduct, EpilogueScript):

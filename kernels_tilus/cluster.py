@@ -24,6 +24,7 @@ from functools import lru_cache
 
 import torch
 from tilus import float32, int32, uint32, void_p
+from tilus.hidet.ir.primitives.cuda.cluster import cluster_arrive, cluster_wait
 from tilus.hidet.ir.primitives.cuda.cvta import cvta_cluster_shared_to_generic, cvta_generic_to_cta_shared
 from tilus.hidet.ir.primitives.cuda.mapa import mapa_shared
 from tilus.ir.layout.ops import shared_row_major
@@ -106,8 +107,6 @@ class ClusterMatmul(BandScript):
         else:
             partial = shared_beside_barriers(self, dtype=float32, shape=[block_m, block_n])
             self.annotate_layout(partial, self.partial_layout)
-            # It may stand where copies that a band shorter than the pipeline never read have yet to land.
-            self.sync()
             self.store_shared(partial, acc)
             self.cluster.sync()
             share: int32 = split * self.rows
@@ -117,8 +116,11 @@ class ClusterMatmul(BandScript):
                 peer: void_p = cvta_cluster_shared_to_generic(mapa_shared(own, rank))
                 theirs = self.global_view(peer, dtype=float32, shape=[block_m, block_n])
                 self.add(total, self.load_global(theirs, offsets=[share, 0], shape=[self.rows, block_n]), out=total)
+            # No block ends while a peer reads its partial. One that has read all says so before it stores C, as an
+            # arrival waits for the stores before it.
+            cluster_arrive()
             self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m + share, offset_n)
-            self.cluster.sync()
+            cluster_wait()
             self.free_shared(partial)
 
 

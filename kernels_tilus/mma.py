@@ -43,8 +43,10 @@ class MmaProduct(tilus.Script):
         k_end: int32,
     ) -> None:
         """acc fp32 [block_m, block_n] += A[offset_m:, k_begin:k_end] @ B[k_begin:k_end, offset_n:], or, stored_nk,
-        @ B[offset_n:, k_begin:k_end].T. cp.async pipeline of num_stages."""
-        block_m, block_n = acc.shape
+        @ B[offset_n:, k_begin:k_end].T. cp.async pipeline of num_stages.
+
+        A dimension of acc before these two is `multiply`'s. Ends in a sync, after which no copy is under way."""
+        block_m, block_n = acc.shape[-2], acc.shape[-1]
         block_k = self.block_k
         sa = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, block_m, block_k])
         sb_shape = [block_n, block_k] if self.stored_nk else [block_k, block_n]
@@ -52,10 +54,11 @@ class MmaProduct(tilus.Script):
 
         for stage in range(self.num_stages - 1):
             stage_k: int32 = k_begin + stage * block_k
-            self.copy_async(src=ga, dst=sa[stage], offsets=[offset_m, stage_k])
-            self.copy_async(
-                src=gb, dst=sb[stage], offsets=[offset_n, stage_k] if self.stored_nk else [stage_k, offset_n]
-            )
+            if stage_k < k_end:
+                self.copy_async(src=ga, dst=sa[stage], offsets=[offset_m, stage_k])
+                self.copy_async(
+                    src=gb, dst=sb[stage], offsets=[offset_n, stage_k] if self.stored_nk else [stage_k, offset_n]
+                )
             self.copy_async_commit_group()
         self.copy_async_wait_group(n=self.num_stages - 2)
         self.sync()
@@ -65,7 +68,7 @@ class MmaProduct(tilus.Script):
         for step_k in self.range(k_begin, k_end, block_k, unroll=self.num_stages):
             a = self.load_shared(sa[current])
             b = self.load_shared(sb[current])
-            self.dot(a, b.transpose() if self.stored_nk else b, acc, out=acc)
+            self.multiply(a, b.transpose() if self.stored_nk else b, acc)
 
             preload_k: int32 = step_k + (self.num_stages - 1) * block_k
             if preload_k < k_end:
@@ -78,6 +81,9 @@ class MmaProduct(tilus.Script):
             preload = (preload + 1) % self.num_stages
             self.copy_async_wait_group(n=self.num_stages - 2)
             self.sync()
-        self.copy_async_wait_group(n=0)
         self.free_shared(sa)
         self.free_shared(sb)
+
+    def multiply(self, a: RegisterTensor, b: RegisterTensor, acc: RegisterTensor) -> None:
+        """acc += a [block_m, block_k] @ b [block_k, block_n]: one step of mma_product."""
+        self.dot(a, b, acc, out=acc)

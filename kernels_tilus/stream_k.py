@@ -160,7 +160,6 @@ class StreamKMatmul(ArrivalScript):
 
             if not shared:
                 self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
-                self.sync()  # the next tile copies to where copies that a short band never read have only just landed
             else:
                 first_program: int32 = self.program_of(first_step, share, longer)
                 last_program: int32 = self.program_of(first_step + steps - 1, share, longer)

@@ -14,7 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from common import call
 from common.epilogue import Epilogue
-from common.kernel import Kernel, MatmulConfig
+from common.kernel import Kernel, MatmulConfig, rows_fit
 from common.problem import Layout, Matmul
 from kernels_triton.epilogue import apply_epilogue, has_bias
 
@@ -71,8 +71,7 @@ DESCRIBED = [
 
 
 def tiles(problem: Matmul) -> list[BandConfig]:
-    """Every tile, of one split, but for those far higher than the problem, or lower by far."""
-    rows = triton.next_power_of_2(problem.m)
+    """Every tile whose rows fit the problem's, of one split."""
     every = [
         *[(tile, {}) for tile in TILES],
         *[(tile, {"swap": True}) for tile in SWAPPED + (SWAPPED_NARROW if problem.layout is Layout.NK else [])],
@@ -81,7 +80,7 @@ def tiles(problem: Matmul) -> list[BandConfig]:
     return [
         BandConfig(*blocks, 1, num_warps, num_stages, **engine)
         for (*blocks, num_warps, num_stages), engine in every
-        if min(64, rows // 8) <= blocks[0] <= max(16, 2 * rows)
+        if rows_fit(blocks[0], problem.m)
     ]
 
 

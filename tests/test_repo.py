@@ -22,6 +22,7 @@ SHARED = {
     "launching",
     "mma",
     "simt",
+    "sliced_k",
     "wgmma",
 }
 

@@ -30,6 +30,7 @@ from kernels_tilus.band import BandConfig
 from kernels_tilus.interpreter import (
     Deadlock,
     Divergent,
+    KernelError,
     MissingFence,
     MissingSync,
     NotClean,
@@ -224,13 +225,16 @@ class WithoutWaits(IRRewriter):
         return None
 
 
-class WithoutLastWait(IRRewriter):
-    def visit_CopyAsyncWaitGroupInst(self, inst):
-        return None if inst.n.value == 0 else inst
+class WithoutEndOfBand(IRRewriter):
+    """Copies whatever the condition."""
+
+    def visit_IfStmt(self, stmt):
+        stmt = super().visit_IfStmt(stmt)
+        return stmt.then_body if "CopyAsync" in str(stmt.then_body) else stmt
 
 
 class WithoutBarrier(IRRewriter):
-    """Without the first barrier of the cluster, or the second."""
+    """Without some of the cluster's: 1 its first barrier, 2 the arrival at its second, 3 the wait there."""
 
     def __init__(self, which):
         super().__init__()
@@ -238,7 +242,7 @@ class WithoutBarrier(IRRewriter):
 
     def visit_EvaluateStmt(self, stmt):
         self.seen += 1
-        return SeqStmt(()) if self.seen == self.which else stmt
+        return SeqStmt(()) if self.seen in self.which else stmt
 
 
 class ReversedSplits(IRRewriter):
@@ -273,10 +277,16 @@ def test_mutants_are_caught(mutation, variant, error, words, order):
 
 @pytest.mark.parametrize("order", ["natural", "reversed", "random"])
 @pytest.mark.parametrize(
-    "which, error", [(1, (Race, MissingSync, UseAfterFree, Uninitialized)), (2, (Race, UseAfterFree))]
+    "which, error, words",
+    [
+        ({1}, (Race, MissingSync, UseAfterFree, Uninitialized), "partial"),
+        ({2, 3}, (Race, UseAfterFree), "partial"),
+        ({3}, (Race, UseAfterFree), "partial"),
+        ({2}, KernelError, "where it has not arrived"),
+    ],
 )
-def test_a_cluster_needs_both_barriers(which, error, order):
-    with pytest.raises(error, match="partial"):
+def test_a_cluster_needs_both_barriers(which, error, words, order):
+    with pytest.raises(error, match=words):
         run_mutant(WithoutBarrier(which), "cluster.", schedule=Schedule(order))
 
 
@@ -289,13 +299,13 @@ def test_a_race_names_both_places():
     assert "self.load_global(running" in second
 
 
-def test_copies_that_are_not_waited_for_are_caught_where_the_band_is_short():
-    """The pipeline starts copies for steps that a short band does not have."""
+def test_copies_that_no_step_waits_for_are_caught_where_the_band_is_short():
+    """A pipeline that fills its stages without asking where the band ends copies steps that it does not have."""
     short = Matmul(4, 16, 64)
     config = MatmulConfig(16, 16, 64, split_k=2, num_warps=2, num_stages=4)
     run("in_place", short, config)
     with pytest.raises(PendingCopy, match="sa is freed while a copy into it may be under way"):
-        run_mutant(WithoutLastWait(), problem=short, config=config)
+        run_mutant(WithoutEndOfBand(), problem=short, config=config)
 
 
 def test_reversed_splits_deadlock_or_not_by_residency():

@@ -39,12 +39,34 @@ class Cluster:
     def sync(self, block):
         yield
         block.sync()
-        merge(self.gathered, block.published())
+        yield from self._until_over(block, self._count(block.published()))
+
+    def arrive(self, block):
+        """Publishes what each thread did before, of this epoch too: every one of them arrives."""
+        yield
+        if block.arrived_at is not None:
+            raise KernelError("the block arrives at the cluster's barrier again, before it waited")
+        block.arrived_at = self._count({**block.published(), block.number: block.epoch})
+
+    def wait(self, block):
+        """What threads of the block did between their arrival and this is not synced by it."""
+        yield
+        if block.arrived_at is None:
+            raise KernelError("the block waits at the cluster's barrier, where it has not arrived")
+        barrier, block.arrived_at = block.arrived_at, None
+        yield from self._until_over(block, barrier)
+
+    def _count(self, clock: Clock) -> int:
+        """The number of the barrier that is arrived at."""
+        merge(self.gathered, clock)
         self.arrived += 1
         barrier = self.barriers
         if self.arrived == len(self.blocks):
             self.arrived, self.barriers = 0, barrier + 1
             self.published, self.gathered = self.gathered, {}
+        return barrier
+
+    def _until_over(self, block, barrier: int):
         yield ClusterWait(self, barrier)
         block.acquire(self.published, by_all=True)
 
@@ -59,6 +81,10 @@ class ClusterWait:
 
     def __str__(self) -> str:
         return f"{len(self.cluster.blocks) - self.cluster.arrived} blocks of its cluster, at the cluster's barrier"
+
+
+# By the names that tilus calls them by.
+BARRIER = {"this_cluster.sync": Cluster.sync, "cuda_cluster_arrive": Cluster.arrive, "cuda_cluster_wait": Cluster.wait}
 
 
 @dataclass(eq=False)

@@ -24,7 +24,7 @@ from torch import Tensor as Tile
 
 from kernels_tilus.atomics import AtomicAddGlobalInst
 from kernels_tilus.bitwise import BitwiseOrInst
-from kernels_tilus.interpreter.cluster import Cluster, address_of, leave
+from kernels_tilus.interpreter.cluster import BARRIER, Cluster, address_of, leave
 from kernels_tilus.interpreter.errors import KernelError, Overflow, PendingProduct, Uninitialized, Unsupported
 from kernels_tilus.interpreter.expressions import Partial, cast, torch_dtype
 from kernels_tilus.interpreter.memory import (
@@ -40,6 +40,7 @@ from kernels_tilus.interpreter.memory import (
     merge,
 )
 from kernels_tilus.interpreter.views import viewed
+from kernels_tilus.sliced_k import SlicedDotInst
 
 
 class Wait(Protocol):
@@ -128,6 +129,7 @@ class Block:
         self.polled = False
         self.shared: list[SharedBuffer] = []
         self.cluster = Cluster()
+        self.arrived_at: int | None = None  # a barrier of the cluster that is to be waited for
         self.ended = False
         self.open_copies: list[tuple[SharedTile, Callable[[], Tile]]] = []
         self.copy_groups: list[list[tuple[SharedTile, Callable[[], Tile]]]] = []
@@ -300,9 +302,9 @@ def _(stmt: st.LetStmt, block: Block) -> Steps:
 @statement.register(st.EvaluateStmt)
 def _(stmt: st.EvaluateStmt, block: Block) -> Steps:
     if stmt.pred is None or (yield from _expression(stmt, stmt.pred, block)):
-        if isinstance(stmt.expr, Call) and stmt.expr.func_var.name == "this_cluster.sync":
+        if isinstance(stmt.expr, Call) and (of_cluster := BARRIER.get(stmt.expr.func_var.name)):
             block.place = stmt
-            yield from block.cluster.sync(block)
+            yield from of_cluster(block.cluster, block)
         else:
             yield from _expression(stmt, stmt.expr, block)
 
@@ -592,6 +594,15 @@ def _(i: Instruction, block: Block) -> None:
     a, b, c = (block.tile(tensor) for tensor in i.inputs)
     wide = torch.promote_types(torch.float32 if a.dtype.is_floating_point else torch.int32, c.dtype)
     block.set_tile(i.register_output, torch.addmm(c.to(wide), a.to(wide), b.to(wide)))
+
+
+@instruction.register(SlicedDotInst)
+def _(i: SlicedDotInst, block: Block) -> None:
+    """As of a dot, each warp's."""
+    a, b, acc = (block.tile(tensor).float() for tensor in i.inputs)
+    slices = acc.shape[0]
+    a, b = a.unflatten(1, (slices, -1)).transpose(0, 1), b.unflatten(0, (slices, -1))
+    block.set_tile(i.register_output, torch.baddbmm(acc, a, b))
 
 
 # Shared memory
