@@ -1,11 +1,31 @@
 import os
 
-# Workers share the CPUs, and so must the threads of each, and of what it starts: said before torch is imported.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+import pynvml
 
-import pytest
-import torch
+
+def share_out(worker: str) -> None:
+    """Workers share the CPUs, and so must the threads of each, and of what it starts; and the GPUs, each has one."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus = _all_gpus() if visible is None else visible.split(",")
+    if gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[int(worker.removeprefix("gw")) % len(gpus)]
+
+
+def _all_gpus() -> list[str]:
+    try:
+        pynvml.nvmlInit()
+        return [str(gpu) for gpu in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return []
+
+
+# Said before torch is imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    share_out(os.environ["PYTEST_XDIST_WORKER"])
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
 # Decided before any kernel is imported: without a GPU, Triton's kernels run in its interpreter.
 if not torch.cuda.is_available():
