@@ -50,6 +50,7 @@ UNFUSED = "_unfused"
 LABEL_GAP = 0.047  # of the height of the axes, between names on the right
 TICK_GAP = 0.09  # of the width of the axes, between the middles of numbers below it
 WIDE = 8.0  # a scale that goes over more than this factor is logarithmic
+SLOWEST_SHOWN = 0.4  # times the baseline
 STYLE = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -164,10 +165,17 @@ def grid(rows: Sequence[Row]) -> Figure | None:
 
 
 def speedup(rows: Sequence[Row]) -> Figure | None:
-    """Times the baseline of the fastest contender of each language and protocol, with its 95% interval."""
+    """Times the baseline of the fastest contender of each language and protocol, with its 95% interval. What is slower
+    by far is left out, as it would press the others into a line."""
     timing = leading_timing(rows)
     drawn = _cells(rows, timing, lambda figures: (figures["speedup"], figures["speedup_low"], figures["speedup_high"]))
-    return _figure(rows, drawn, _panels(rows), f"times {baseline_name(rows)} ({timing}, 95% interval)", level=1)
+    shown = [
+        replace(series, points={name: of for name, of in series.points.items() if of[0] >= SLOWEST_SHOWN})
+        for series in drawn
+    ]
+    what = f"times {baseline_name(rows)} ({timing}, 95% interval"
+    left_out = "" if shown == drawn else f"; from {SLOWEST_SHOWN} on"
+    return _figure(rows, shown, _panels(rows), f"{what}{left_out})", level=1)
 
 
 def floor(rows: Sequence[Row]) -> Figure | None:

@@ -154,3 +154,13 @@ def test_the_command_writes_them(tmp_path, capsys):
     assert report.main([str(tmp_path / "rows.json"), "--plot", str(tmp_path / "plots")]) == 0
     assert "router-bf16-nk-latency.svg" in capsys.readouterr().out.replace("\n", "")
     assert len(list((tmp_path / "plots").iterdir())) == 5
+
+
+def test_what_is_slower_by_far_is_left_out_of_the_speedups_and_the_axis_says_so():
+    rows = [made for t, us in ((1, 8.0), (16, 100.0)) for made in (row(BASELINE, t, 10.0), row(VECTOR, t, us))]
+    (axes,) = plots.speedup(rows).axes
+    (drawn,) = [lines for lines in axes.containers if len(lines.lines[0].get_ydata())]
+    assert list(drawn.lines[0].get_ydata()) == [1.25]
+    assert "from 0.4 on" in axes.get_ylabel()
+    (axes,) = plots.speedup(rows[:2] + router_rows()).axes
+    assert "from" not in axes.get_ylabel()
