@@ -500,7 +500,9 @@ def show_recorded(args: argparse.Namespace, out: "Console") -> None:
     for path, rows in files.items():
         if rows:
             out.print(f"Not measured here, but recorded: {path.relative_to(tables.ROOT)}", style="bold", markup=False)
-            out.print(tables.overview_table(rows))
+            # By T alone they are few enough for a screen's width; contenders are not.
+            by_tokens = tables.naming(rows)[1] == "T"
+            out.print(tables.speedups_table(rows) if by_tokens else tables.overview_table(rows))
             out.print(tables.summary_table(rows))
             show_matrix_and_plots(args, rows, out, args.plot and Path(args.plot) / path.stem)
     if not any(files.values()):

@@ -284,6 +284,33 @@ def overview_table(rows: Sequence[Row], contenders: Sequence[str] = ("*",)) -> T
     return Table(title, header, lines, foot=f"{source_of(rows)}. {_legend(rows, lead)}")
 
 
+def speedups_table(rows: Sequence[Row]) -> Table:
+    """A line a contender that was timed, a column a problem: times the baseline, of which the microseconds are told."""
+    lead, problems = leading_timing(rows), by_problem(rows)
+    title, what, labels = naming(rows)
+    ranks = {name: ranked(of_problem, lead) for name, of_problem in problems.items()}
+    names = dict.fromkeys(row.contender for row in passed(rows, lead))
+    lines = []
+    for contender in names:
+        of = {name: next((row for row in rank if row.contender == contender), None) for name, rank in ranks.items()}
+        fastest = {name for name, rank in ranks.items() if rank and rank[0].contender == contender}
+        unit = ", us" if any(row and row.is_baseline for row in of.values()) else ""
+        cells = [_speedup_cell(row, lead) + " *" * (name in fastest) for name, row in of.items()]
+        lines.append([f"{contender}{unit}", *cells])
+    foot = f"{source_of(rows)}. {_legend(rows, lead)}; = a tie"
+    return Table(title, [f"{what} =", *(labels[name] for name in problems)], lines, foot=foot)
+
+
+def _speedup_cell(row: Row | None, lead: str) -> str:
+    if row is None:
+        return ""
+    figures = row.timing[lead]
+    if row.is_baseline:
+        return f"{figures['median_us']:.1f}"
+    marks = "°" * (row.config_source == "nearest") + " =" * (figures["verdict"] == "tie")
+    return f"{figures['speedup']:.2f}{marks}"
+
+
 def kind_of(problem: Mapping[str, Any]) -> str:
     """What a problem is but for its sizes: 'bf16, weight stored [N, K], relu'."""
     stored = {"nk": "weight stored [N, K]", "kn": "weight stored [K, N]"}.get(problem.get("layout"))
@@ -366,8 +393,11 @@ def write_json(rows: Sequence[Row], path: str | Path) -> None:
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
-    """A table a problem, then the summary."""
-    return [*map(problem_table, by_problem(rows).values()), summary_table(rows)]
+    """A table a problem, then all together, and the summary."""
+    problems = by_problem(rows)
+    # By T alone they are few enough for the width of a screen.
+    together = [speedups_table(rows)] if len(problems) > 1 and naming(rows)[1] == "T" else []
+    return [*map(problem_table, problems.values()), *together, summary_table(rows)]
 
 
 def markdown(rows: Sequence[Row]) -> str:

@@ -113,6 +113,17 @@ def test_the_overview_has_a_line_for_every_problem():
     assert "2026-11-21" in table.foot
 
 
+def test_all_speedups_fit_in_one_table():
+    table = tables.speedups_table(router_rows())
+    assert table.title == "[T, 7168] @ [7168, 256], bf16, weight stored [N, K]"
+    assert table.header == ["T =", "1", "16", "1024"]
+    lines = {line[0]: line[1:] for line in table.lines}
+    assert lines[f"{BASELINE}, us"][0] == "10.0"
+    assert lines[VECTOR][0] == "1.25 *"
+    assert lines[FP32][0] == "0.80"
+    assert table.title in [of.title for of in tables.tables(router_rows())]
+
+
 def test_problems_of_different_shapes_are_named_in_full():
     other = row()
     other.problem = other.problem | {"n": 128, "name": "other"}
@@ -137,7 +148,7 @@ def test_json_is_read_back_as_the_same_rows(tmp_path):
 def test_markdown_is_made_of_well_formed_tables():
     text = tables.markdown([*router_rows(), row("candidate/a.py:f", 1, None, status="crashed", message="a | b")])
     made = [block for block in text.split("\n\n") if block.startswith("|")]
-    assert len(made) == 4  # of three problems, and the summary
+    assert len(made) == 5  # of three problems, of all together, and the summary
     for table in made:
         assert len({line.replace(r"\|", "").count("|") for line in table.splitlines()}) == 1
     assert "- candidate/a.py:f: crashed: a | b" in text
