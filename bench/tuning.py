@@ -33,8 +33,8 @@ from bench.environment import environment
 from bench.journal import PASSED, Row
 from bench.ops import OPS
 from bench.process import ROOT, Child, Died, in_parallel
+from bench.rotation import clock_of, launcher, referee_of, timed
 from bench.stats import summary
-from bench.worker import clock_of, launcher, referee_of, timed
 from common import tuned
 from common.kernel import Config, Kernel
 from common.problem import Problem

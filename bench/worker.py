@@ -7,24 +7,18 @@ the process its life gets its row, and the rest go on in a new one.
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
-from functools import lru_cache
 from math import isfinite
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from bench import contenders as listed
-from bench import floor, stats
+from bench import floor, stats, tuning
 from bench.clock import (
-    Arguments,
     Clocks,
-    CudaClock,
     NotTimed,
     Samples,
     Tell,
-    Timed,
-    cold_sets,
     first_line,
     time_together,
 )
@@ -44,12 +38,12 @@ from bench.journal import (
 )
 from bench.ops import OPS
 from bench.process import Child, Died, healthy
-from bench.referee import Call, Fault, Referee
+from bench.referee import Fault, Referee
+from bench.rotation import clock_of, launcher, referee_of, rotation_of, timed
 from common import tuned
 from common.accuracy import Accuracy
 from common.kernel import Config, Kernel
 from common.problem import Problem
-from common.tensors import mapped
 
 AGAIN = "the baseline again"
 
@@ -214,8 +208,6 @@ def _environment(device: torch.device, *, tell: Tell) -> dict[str, str | None]:
 def _searched(problem: Problem, contenders: Sequence[Kernel], options: Options) -> dict[str, Config]:
     if options.tune == "off":
         return {}
-    from bench import tuning  # which needs this module
-
     searches = tuning.tune(
         problem, contenders, options.tune, deadline_s=options.deadline_s, device=options.torch_device
     )
@@ -339,62 +331,6 @@ def _row(
 # What runs in the worker.
 
 
-@lru_cache(maxsize=1)
-def referee_of(problem: Problem, device: torch.device, seed: int) -> Referee:
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    return Referee(problem, device, seed)
-
-
-@lru_cache(maxsize=1)
-def clock_of(device: torch.device) -> CudaClock:
-    return CudaClock(device)
-
-
-class _Rotation:
-    """Copies of a problem's inputs and an output each, shared by all contenders, that exceed three times the L2."""
-
-    def __init__(self, problem: Problem, device: torch.device, seed: int):
-        self.problem = problem
-        inputs = referee_of(problem, device, seed).inputs[0]
-        count = cold_sets(problem.least_bytes, clock_of(device).l2_bytes)
-        self._inputs = [mapped(torch.clone, inputs) for _ in range(count)]
-        self._outs = [torch.empty(problem.out_shape, dtype=problem.out_dtype, device=device) for _ in range(count)]
-        self._arguments: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {}
-
-    def arguments(self, kernel: Kernel, config: Config | None) -> list[Arguments]:
-        """Of a kernel's launch. What it lays out anew is laid out once, whatever its config."""
-        if kernel.full_name not in self._arguments:
-            self._arguments[kernel.full_name] = [kernel.arguments(self.problem, inputs) for inputs in self._inputs]
-        held = zip(self._arguments[kernel.full_name], self._outs, strict=True)
-        return [Arguments(args, {**kwargs, "out": out, "config": config}) for (args, kwargs), out in held]
-
-    def reads(self) -> list[list[Tensor]]:
-        """Of each set what no kernel can do without reading, and the output."""
-        held = zip(self._inputs, self._outs, strict=True)
-        return [[*self.problem.operands(inputs), out] for inputs, out in held]
-
-
-@lru_cache(maxsize=1)
-def _rotation(problem: Problem, device: torch.device, seed: int) -> _Rotation:
-    return _Rotation(problem, device, seed)
-
-
-def launcher(kernel: Kernel, problem: Problem, config: Config | None) -> Call:
-    """The kernel's launch of (inputs, out), everything else bound."""
-
-    def call(inputs: Any, out: Tensor) -> Any:
-        args, kwargs = kernel.arguments(problem, inputs)
-        return kernel.launch(*args, **kwargs, out=out, config=config)
-
-    return call
-
-
-def timed(name: str, kernel: Kernel, problem: Problem, config: Config | None, device: torch.device, seed: int) -> Timed:
-    """A kernel on the rotation of argument sets, as the clock takes it."""
-    return Timed(name, kernel.launch, _rotation(problem, device, seed).arguments(kernel, config))
-
-
 def _check(
     problem: Problem, name: str, config: Config | None, device: torch.device, seed: int, *, tell: Tell
 ) -> Result:
@@ -462,7 +398,7 @@ def _time(
         baseline = OPS[problem.op].baseline
         playing.append(replace(next(player for player in playing if player.name == baseline), name=AGAIN))
         if with_floor:
-            playing += floor.floors(_rotation(problem, device, seed).reads(), clock, mode, tell=track)
+            playing += floor.floors(rotation_of(problem, device, seed).reads(), clock, mode, tell=track)
         samples = time_together(playing, mode, rounds, clock, tell=track)
         referee, errors = referee_of(problem, device, seed), {}
         for name, kernel in kernels.items():

@@ -9,7 +9,7 @@ import made_rows
 import pytest
 import torch
 
-from bench import tables, worker, workloads
+from bench import rotation, tables, workloads
 from bench.contenders import all_contenders, find
 from bench.journal import Row, command_of, problem_fields
 from bench.ops import BASELINES, OPS
@@ -62,7 +62,7 @@ def test_every_listed_problem_has_a_name_of_its_own_and_comes_back_from_its_fiel
 def test_the_referee_passes_the_baseline_and_fails_what_writes_nothing(problem):
     referee = Referee(problem, CPU, seed=0)
     baseline = find(OPS[problem.op].baseline)
-    accuracy, equal = referee.examine(worker.launcher(baseline, problem, None), 1, deterministic=True)
+    accuracy, equal = referee.examine(rotation.launcher(baseline, problem, None), 1, deterministic=True)
     assert accuracy.ok and equal
     with pytest.raises(Fault, match="elements are"):
         referee.judged(lambda inputs, out: out, roundings=1)
@@ -70,7 +70,7 @@ def test_the_referee_passes_the_baseline_and_fails_what_writes_nothing(problem):
 
 def test_one_wrong_bit_of_an_integer_is_wrong():
     referee = Referee(OR, CPU, seed=0)
-    honest = worker.launcher(find("torch/bitwise_or"), OR, None)
+    honest = rotation.launcher(find("torch/bitwise_or"), OR, None)
 
     def flips_one(inputs, out):
         honest(inputs, out)
@@ -98,8 +98,8 @@ class SmallCache:
 
 @each_small
 def test_the_rotation_shares_inputs_and_lays_out_once(problem, monkeypatch):
-    monkeypatch.setattr(worker, "clock_of", lambda device: SmallCache)
-    rotation = worker._Rotation(problem, CPU, seed=0)
+    monkeypatch.setattr(rotation, "clock_of", lambda device: SmallCache)
+    held = rotation.Rotation(problem, CPU, seed=0)
     laid_out = []
 
     def arguments(problem: Problem, inputs):
@@ -107,22 +107,22 @@ def test_the_rotation_shares_inputs_and_lays_out_once(problem, monkeypatch):
         return problem.arguments(inputs)
 
     kernel = replace(find(OPS[problem.op].baseline), variant="laid_out", arguments=arguments)
-    sets = [rotation.arguments(kernel, config) for config in (None, "another")][1]
+    sets = [held.arguments(kernel, config) for config in (None, "another")][1]
     assert len(laid_out) == len(sets) >= 2  # once for both configs
     assert sum(of.nbytes for of in sets) > 3 * SmallCache.l2_bytes
     assert all(of.kwargs["config"] == "another" for of in sets)
     addresses = [{tensor.data_ptr() for _, tensor in named_tensors(of)} for of in sets]
     assert all(not one & other for one, other in pairwise(addresses))
-    for of, read in zip(sets, rotation.reads(), strict=True):
+    for of, read in zip(sets, held.reads(), strict=True):
         assert {tensor.data_ptr() for tensor in read} == {tensor.data_ptr() for _, tensor in named_tensors(of)}
 
 
 @each_small
 def test_calls_of_the_rotation_are_right(problem, monkeypatch):
-    monkeypatch.setattr(worker, "clock_of", lambda device: SmallCache)
+    monkeypatch.setattr(rotation, "clock_of", lambda device: SmallCache)
     baseline = find(OPS[problem.op].baseline)
-    timed = worker.timed("baseline", baseline, problem, None, CPU, seed=0)
-    worker._rotation.cache_clear()
+    timed = rotation.timed("baseline", baseline, problem, None, CPU, seed=0)
+    rotation.rotation_of.cache_clear()
     expected = problem.torch_answer(problem.inputs(CPU))
     for index in range(2):
         torch.testing.assert_close(timed.call(index), expected)

@@ -25,7 +25,7 @@ from bench.references import (
     torch_compile,
     torch_int4pack_mm,
 )
-from bench.worker import launcher
+from bench.rotation import launcher
 from common.accuracy import Judge
 from common.epilogue import Epilogue
 from common.kernel import Kernel, Language
