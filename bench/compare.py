@@ -313,7 +313,8 @@ def _measure(
     done: set["Key"],
     watcher: Watcher,
 ) -> None:
-    """Appends a row to the journal for each contender and problem that is not `done`."""
+    """Appends a row to the journal for each contender and problem that is not `done`. What a search finds goes into the
+    device's table after each problem, as the next search begins with it."""
     from bench import tuning, worker
 
     asked = tuple(sorted(options.timings))
@@ -337,6 +338,8 @@ def _measure(
             journal.append(row)
             rows.append(row)
             watcher.has(row)
+        if options.tune != "off":
+            write_tuned(rows)
         watcher.leaves(rows)
 
 
@@ -428,6 +431,7 @@ def compare(args: argparse.Namespace) -> int:
     """Measures and shows. Returns the exit code."""
     from bench import contenders, tables
     from bench.ranks import Ranks
+    from common.tuned import TABLES
 
     old = _old_rows(args)
     ranks = Ranks()
@@ -453,8 +457,8 @@ def compare(args: argparse.Namespace) -> int:
         out.print(tables.checks_table(rows))
         show_recorded(args, out)
     if args.tune != "off" and has_gpu():
-        for path in write_tuned(rows):
-            out.print(f"tuned configs written to {path}", markup=False)
+        for slug in slugs_of(rows):
+            out.print(f"tuned configs are in {TABLES / f'{slug}.json'}", markup=False)
     for reason in contenders.not_importable().values():
         out.print(reason, markup=False)
     if args.csv:
@@ -469,16 +473,20 @@ def compare(args: argparse.Namespace) -> int:
     return code
 
 
-def write_tuned(rows: Sequence["Row"]) -> list[Path]:
+def write_tuned(rows: Sequence["Row"]) -> None:
     """Puts the configs that searches found into the tables of the devices they were found on."""
     from bench import tuning
     from common.tuned import device_slug
 
-    slugs = sorted({device_slug(row.environment["device"]) for row in rows})
-    return [
+    for slug in slugs_of(rows):
         tuning.write_table(slug, [row for row in rows if device_slug(row.environment["device"]) == slug])
-        for slug in slugs
-    ]
+
+
+def slugs_of(rows: Sequence["Row"]) -> list[str]:
+    """Of the devices that they were measured on."""
+    from common.tuned import device_slug
+
+    return sorted({device_slug(row.environment["device"]) for row in rows})
 
 
 def _old_rows(args: argparse.Namespace) -> list["Row"]:

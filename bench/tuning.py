@@ -18,6 +18,7 @@ import logging
 import os
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 
 from bench import contenders as listed
 from bench.clock import NotTimed, Tell, first_line, time_together
@@ -374,8 +376,13 @@ def source_hash(kernel: Kernel) -> str:
 def _to_cache(found: Search, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     values = {**asdict(found), "config": asdict(found.config) if found.config else None}
+    _replace(path, json.dumps(values, indent=1))
+
+
+def _replace(path: Path, text: str) -> None:
+    """At once, for whoever reads it."""
     half_written = path.with_suffix(f".{os.getpid()}")
-    half_written.write_text(json.dumps(values, indent=1))
+    half_written.write_text(text)
     half_written.replace(path)
 
 
@@ -386,12 +393,23 @@ def _from_cache(kernel: Kernel, path: Path) -> Search:
 
 
 def write_table(slug: str, rows: Iterable[Row]) -> Path:
-    """Puts what the rows' searches found into a device's table, over what it held for the same problem.
+    """Puts what the rows' searches found into a device's table, over what it held for the same problem. Other processes
+    may do so at the same time, and read it.
 
     Only rows that passed with a config of a search count. Kernels and problems are sorted, an entry a line.
     """
     path = tuned.TABLES / f"{slug}.json"
-    table = json.loads(path.read_text()) if path.exists() else {}
+    with FileLock(Path(tempfile.gettempdir()) / f"triton-vs-tilus-{slug}.lock"):
+        table = json.loads(path.read_text()) if path.exists() else {}
+        _put(table, rows)
+        path.parent.mkdir(exist_ok=True)
+        _replace(path, _table_text(table))
+    tuned.table.cache_clear()
+    tuned.pick.cache_clear()
+    return path
+
+
+def _put(table: dict[str, list[dict[str, Any]]], rows: Iterable[Row]) -> None:
     for row in rows:
         if row.status != PASSED or row.config_source != "search":
             continue
@@ -399,6 +417,8 @@ def write_table(slug: str, rows: Iterable[Row]) -> Path:
         others = [entry for entry in table.get(row.contender, []) if entry["problem"] != problem]
         table[row.contender] = [*others, {"problem": problem, "config": row.config}]
 
+
+def _table_text(table: dict[str, list[dict[str, Any]]]) -> str:
     def place(entry: dict[str, Any]) -> tuple[list[str], list[int]]:
         """By its choices, last ones first, then by its sizes, M last."""
         values = list(entry["problem"].values())
@@ -409,8 +429,4 @@ def write_table(slug: str, rows: Iterable[Row]) -> Path:
     for name in sorted(table):
         lines = ",\n".join(f"  {json.dumps(entry)}" for entry in sorted(table[name], key=place))
         kernels.append(f"{json.dumps(name)}: [\n{lines}\n ]")
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("{\n " + ",\n ".join(kernels) + "\n}\n")
-    tuned.table.cache_clear()
-    tuned.pick.cache_clear()
-    return path
+    return "{\n " + ",\n ".join(kernels) + "\n}\n"

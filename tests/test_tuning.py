@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import made_rows
 import pytest
@@ -193,6 +195,16 @@ def test_the_source_is_that_of_the_kernels_file_and_what_it_uses(monkeypatch):
     assert source_hash(kernel) == source_hash(find("triton/decompose_k.tile"))
     assert {"decompose_k.py", "epilogue.py", "problem.py"} <= set(read)
     assert "semaphore.py" not in read and "torch_mm.py" not in read
+
+
+def test_ranks_that_write_at_once_keep_what_the_others_found(table):
+    config = {"block_m": 32, "block_n": 32, "block_k": 64, "split_k": 3, "num_warps": 4, "num_stages": 2}
+    found = [[row("triton/made_up", Matmul(m, 256, 7168, layout=Layout.NK), config)] for m in range(1, 25)]
+    with ThreadPoolExecutor(8) as ranks:
+        list(ranks.map(partial(write_table, "made-up"), found))
+    entries = tuned.table("made-up")["triton/made_up"]
+    assert [entry["problem"]["m"] for entry in entries] == list(range(1, 25))
+    assert [file.name for file in table.iterdir()] == ["made-up.json"]
 
 
 def test_tables_are_sorted_merged_and_read_by_the_launchers(table):
