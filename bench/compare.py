@@ -316,6 +316,7 @@ def _measure(
     """Appends a row to the journal for each contender and problem that is not `done`. What a search finds goes into the
     device's table after each problem, as the next search begins with it."""
     from bench import tuning, worker
+    from common.tuned import device_slug
 
     asked = tuple(sorted(options.timings))
     left = []
@@ -339,7 +340,7 @@ def _measure(
             rows.append(row)
             watcher.has(row)
         if options.tune != "off":
-            write_tuned(rows)
+            tuning.write_table(device_slug(rows[0].environment["device"]), rows)
         watcher.leaves(rows)
 
 
@@ -431,7 +432,7 @@ def compare(args: argparse.Namespace) -> int:
     """Measures and shows. Returns the exit code."""
     from bench import contenders, tables
     from bench.ranks import Ranks
-    from common.tuned import TABLES
+    from common.tuned import TABLES, device_slug
 
     old = _old_rows(args)
     ranks = Ranks()
@@ -457,7 +458,7 @@ def compare(args: argparse.Namespace) -> int:
         out.print(tables.checks_table(rows))
         show_recorded(args, out)
     if args.tune != "off" and has_gpu():
-        for slug in slugs_of(rows):
+        for slug in sorted({device_slug(row.environment["device"]) for row in rows}):
             out.print(f"tuned configs are in {TABLES / f'{slug}.json'}", markup=False)
     for reason in contenders.not_importable().values():
         out.print(reason, markup=False)
@@ -471,22 +472,6 @@ def compare(args: argparse.Namespace) -> int:
         except ValueError as error:
             raise UsageError(str(error)) from None
     return code
-
-
-def write_tuned(rows: Sequence["Row"]) -> None:
-    """Puts the configs that searches found into the tables of the devices they were found on."""
-    from bench import tuning
-    from common.tuned import device_slug
-
-    for slug in slugs_of(rows):
-        tuning.write_table(slug, [row for row in rows if device_slug(row.environment["device"]) == slug])
-
-
-def slugs_of(rows: Sequence["Row"]) -> list[str]:
-    """Of the devices that they were measured on."""
-    from common.tuned import device_slug
-
-    return sorted({device_slug(row.environment["device"]) for row in rows})
 
 
 def _old_rows(args: argparse.Namespace) -> list["Row"]:

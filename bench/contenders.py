@@ -138,6 +138,12 @@ def _named(kernel: Kernel, pattern: str) -> bool:
     return any(name == pattern or fnmatchcase(name, pattern) for name in names)
 
 
+def sits_out(kernel: Kernel, problem: Problem, device: torch.device) -> str | None:
+    """Why the kernel cannot take the problem on this device, on any config, or None."""
+    reason = environment_reason(kernel.language) if device.type == "cuda" else None
+    return reason or kernel.supports(problem, None)
+
+
 def environment_reason(language: Language) -> str | None:
     """Why no contender of this language can run on a GPU of this machine, or None."""
     if not torch.cuda.is_available():

@@ -454,16 +454,14 @@ def run(args: argparse.Namespace) -> list[Launch]:
         raise compare.UsageError(f"--output {output} is there already")
     problems = compare.chosen_problems(args)
     kernels = compare.chosen_contenders(args, {problem.op for _, problem in problems})
-    chosen = [
-        (workload, problem, kernel) for workload, problem in problems for kernel in kernels if kernel.op == problem.op
-    ]
+    own = [(name, problem, [kernel for kernel in kernels if kernel.op == problem.op]) for name, problem in problems]
     output.parent.mkdir(parents=True, exist_ok=True)
     tell(f"counters: {output}")
     # Compiled beforehand, in parallel and not under ncu.
-    own = [(problem, [kernel for kernel in kernels if kernel.op == problem.op]) for _, problem in problems]
-    tuning.build_ahead(own, deadline_s=DEADLINE_S, device=torch.device("cuda", 0))
+    device = torch.device("cuda", 0)
+    tuning.build_ahead([(problem, of) for _, problem, of in own], deadline_s=DEADLINE_S, device=device)
     launches = []
-    for more in count(ncu, chosen):
+    for more in count(ncu, [(name, problem, kernel) for name, problem, of in own for kernel in of]):
         with output.open("a") as file:
             file.writelines(json.dumps(asdict(launch)) + "\n" for launch in more)
         launches += more

@@ -7,11 +7,20 @@ punished for a variant that it has beside a better one.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
-from typing import Any
 
 from bench.journal import PASSED, Row
 from bench.ops import BASELINES
-from bench.tables import Table, baseline_name, by_problem, leading_timing, naming, ranked, source_of, speedup_text
+from bench.tables import (
+    Table,
+    baseline_name,
+    by_problem,
+    leading_timing,
+    naming,
+    ranked,
+    source_of,
+    speedup_cell,
+    speedup_text,
+)
 from common.kernel import Language
 from common.protocol import Protocol
 
@@ -237,20 +246,12 @@ def problems_table(rows: Sequence[Row]) -> Table:
     lines = []
     for name, of_problem in by_problem(rows).items():
         best = _fastest(of_problem, timing)
-        lines.append([labels[name], *(_problem_cell(cell.bests.get(name), timing, best) for cell in made)])
+        lines.append([labels[name], *(speedup_cell(cell.bests.get(name), timing, best) for cell in made)])
     baseline = baseline_name(rows)
     header = [what, *(f"{cell.language}\n{cell.protocol}" for cell in made)]
     foot = f"Times {baseline} ({timing}) of the cell's fastest contender; = a tie with {baseline}; * fastest of all; "
     foot += "° config of the nearest shape searched."
     return Table(f"the cells by {what}", header, lines, foot=foot)
-
-
-def _problem_cell(row: Row | None, timing: str, fastest: str | None) -> str:
-    if row is None:
-        return ""
-    figures: Mapping[str, Any] = row.timing[timing]
-    text = f"{figures['speedup']:.2f}{'°' * (row.config_source == 'nearest')}"
-    return text + " =" * (figures["verdict"] == "tie") + " *" * (row.contender == fastest)
 
 
 def lines_table(rows: Sequence[Row]) -> Table:

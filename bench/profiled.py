@@ -89,8 +89,7 @@ def launch(task: Task, device: torch.device) -> Outcome:
 
 def _launch(task: Task, device: torch.device) -> Outcome:
     kernel, problem = listed.find(task.contender), task.problem
-    reason = listed.environment_reason(kernel.language) if device.type == "cuda" else None
-    if reason := reason or kernel.supports(problem, None):
+    if reason := listed.sits_out(kernel, problem, device):
         return Outcome(task.number, UNSUPPORTED, reason)
     config, _ = tuned.pick(kernel, problem, tuned.slug_of(device))
     args, kwargs = kernel.arguments(problem, _inputs(problem, device))

@@ -290,25 +290,30 @@ def speedups_table(rows: Sequence[Row]) -> Table:
     title, what, labels = naming(rows)
     ranks = {name: ranked(of_problem, lead) for name, of_problem in problems.items()}
     names = dict.fromkeys(row.contender for row in passed(rows, lead))
+    baseline = op_of(rows[0].problem).baseline
     lines = []
     for contender in names:
-        of = {name: next((row for row in rank if row.contender == contender), None) for name, rank in ranks.items()}
-        fastest = {name for name, rank in ranks.items() if rank and rank[0].contender == contender}
-        unit = ", us" if any(row and row.is_baseline for row in of.values()) else ""
-        cells = [_speedup_cell(row, lead) + " *" * (name in fastest) for name, row in of.items()]
+        unit = ", us" if contender == baseline else ""
+        cells = []
+        for rank in ranks.values():
+            row = next((row for row in rank if row.contender == contender), None)
+            cells.append(speedup_cell(row, lead, rank[0].contender if rank else None))
         lines.append([f"{contender}{unit}", *cells])
     foot = f"{source_of(rows)}. {_legend(rows, lead)}; = a tie"
     return Table(title, [f"{what} =", *(labels[name] for name in problems)], lines, foot=foot)
 
 
-def _speedup_cell(row: Row | None, lead: str) -> str:
+def speedup_cell(row: Row | None, timing: str, fastest: str | None) -> str:
+    """Times the baseline, marked: ° the config is of the nearest shape searched, = a tie, * it is the `fastest`. Of the
+    baseline its microseconds."""
     if row is None:
         return ""
-    figures = row.timing[lead]
+    figures = row.timing[timing]
     if row.is_baseline:
-        return f"{figures['median_us']:.1f}"
-    marks = "°" * (row.config_source == "nearest") + " =" * (figures["verdict"] == "tie")
-    return f"{figures['speedup']:.2f}{marks}"
+        text = f"{figures['median_us']:.1f}"
+    else:
+        text = f"{figures['speedup']:.2f}{'°' * (row.config_source == 'nearest')}"
+    return text + " =" * (figures["verdict"] == "tie") + " *" * (row.contender == fastest)
 
 
 def kind_of(problem: Mapping[str, Any]) -> str:

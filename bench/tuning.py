@@ -142,7 +142,7 @@ def build_ahead(
     jobs: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for problem, kernels in problems:
         for kernel in kernels:
-            if kernel.build is None or listed.environment_reason(kernel.language) or kernel.supports(problem, None):
+            if kernel.build is None or listed.sits_out(kernel, problem, device):
                 continue
             config, _ = tuned.pick(kernel, problem, slug)
             # One job for all sizes: what is compiled does not depend on them, but for their divisibility.

@@ -350,8 +350,7 @@ def _check(
 def _examine(referee: Referee, name: str, config: Config | None, result: Result) -> None:
     problem, device = referee.problem, referee.device
     kernel = listed.find(name)
-    reason = listed.environment_reason(kernel.language) if device.type == "cuda" else None
-    if reason := reason or kernel.supports(problem, None):
+    if reason := listed.sits_out(kernel, problem, device):
         return result.fails(UNSUPPORTED, reason)
     source = "search"
     if config is None:

@@ -55,8 +55,8 @@ def pick(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, str]:
     """The config that a launcher uses where none is given, and where it is from: 'tuned' (searched for this very
     problem), 'nearest' (for another), or 'heuristic' (the kernel's own; also where the nearest is one
     that this problem cannot run on)."""
-    for fields in nearest(kernel.full_name, problem, slug)[:1]:
-        config = kernel.config_from(fields)
+    if known := nearest(kernel.full_name, problem, slug):
+        config = kernel.config_from(known[0])
         if kernel.supports(problem, config) is None:
             exact = any(entry["problem"] == problem.key for entry in table(slug)[kernel.full_name])
             return config, "tuned" if exact else "nearest"

@@ -74,11 +74,11 @@ def build(script) -> None:
     if programs is not None:
         programs += instance.transpiled_programs
         return
+    if instance.compiled_programs:
+        return
     for attempt in range(BUILD_ATTEMPTS):
-        if instance.compiled_programs:
-            return
         try:
-            instance._build_programs()
+            return instance._build_programs()
         except (ValueError, RuntimeError) as error:
             if not any(words in str(error) for words in HALF_WRITTEN) or attempt == BUILD_ATTEMPTS - 1:
                 raise

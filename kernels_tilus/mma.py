@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import tilus
 from tilus import int32
-from tilus.ir.tensor import GlobalTensor, RegisterTensor
+from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
 
 from common.kernel import MatmulConfig
 
@@ -54,12 +54,7 @@ class MmaProduct(tilus.Script):
 
         for stage in range(self.num_stages - 1):
             stage_k: int32 = k_begin + stage * block_k
-            if stage_k < k_end:
-                self.copy_async(src=ga, dst=sa[stage], offsets=[offset_m, stage_k])
-                self.copy_async(
-                    src=gb, dst=sb[stage], offsets=[offset_n, stage_k] if self.stored_nk else [stage_k, offset_n]
-                )
-            self.copy_async_commit_group()
+            self.copy_step(ga, gb, sa, sb, stage, offset_m, offset_n, stage_k, k_end)
         self.copy_async_wait_group(n=self.num_stages - 2)
         self.sync()
 
@@ -71,18 +66,33 @@ class MmaProduct(tilus.Script):
             self.multiply(a, b.transpose() if self.stored_nk else b, acc)
 
             preload_k: int32 = step_k + (self.num_stages - 1) * block_k
-            if preload_k < k_end:
-                self.copy_async(src=ga, dst=sa[preload], offsets=[offset_m, preload_k])
-                self.copy_async(
-                    src=gb, dst=sb[preload], offsets=[offset_n, preload_k] if self.stored_nk else [preload_k, offset_n]
-                )
-            self.copy_async_commit_group()
+            self.copy_step(ga, gb, sa, sb, preload, offset_m, offset_n, preload_k, k_end)
             current = (current + 1) % self.num_stages
             preload = (preload + 1) % self.num_stages
             self.copy_async_wait_group(n=self.num_stages - 2)
             self.sync()
         self.free_shared(sa)
         self.free_shared(sb)
+
+    def copy_step(
+        self,
+        ga: GlobalTensor,
+        gb: GlobalTensor,
+        sa: SharedTensor,
+        sb: SharedTensor,
+        stage: int32,
+        offset_m: int32,
+        offset_n: int32,
+        offset_k: int32,
+        k_end: int32,
+    ) -> None:
+        """A group of its own, empty from k_end on: what is not the band's is not waited for."""
+        if offset_k < k_end:
+            self.copy_async(src=ga, dst=sa[stage], offsets=[offset_m, offset_k])
+            self.copy_async(
+                src=gb, dst=sb[stage], offsets=[offset_n, offset_k] if self.stored_nk else [offset_k, offset_n]
+            )
+        self.copy_async_commit_group()
 
     def multiply(self, a: RegisterTensor, b: RegisterTensor, acc: RegisterTensor) -> None:
         """acc += a [block_m, block_k] @ b [block_k, block_n]: one step of mma_product."""

@@ -1,5 +1,7 @@
 """Triton's CPU interpreter (TRITON_INTERPRET=1) with bf16 made right, and with its programs in another order.
 
+No kernel file: on the tilus side stands kernels_tilus/interpreter/, a whole one, as tilus brings none to mend.
+
 Triton 3.6 and 3.7 keep bf16 as its bits in uint16, multiply these bits as integers in `tl.dot` and arithmetic, and cut
 fp32 off instead of rounding it (github.com/triton-lang/triton issue 11584). Here bf16 operands are computed in
 fp32, which holds them exactly, and results are rounded to nearest even, as the hardware does.

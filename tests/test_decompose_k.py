@@ -10,6 +10,7 @@ from bench import contenders
 from common.accuracy import Judge
 from common.epilogue import Epilogue
 from common.problem import Layout, Matmul
+from kernels_tilus import decompose_k
 
 
 class TestDecomposeK(matmul_cases.MatmulTests):
@@ -20,7 +21,7 @@ STRIPS = [
     *[("triton", {"reduce_block": columns, "reduce_warps": warps}) for columns, warps in ((32, 1), (128, 4), (512, 4))],
     *[
         ("tilus", {"reduce_block": columns, "reduce_warps": warps, "reduce_rows": rows})
-        for columns, warps, rows in ((32, 1, 1), (128, 4, 1), (128, 4, 4), (64, 4, 8), (128, 4, 8))
+        for columns, warps, rows in decompose_k.STRIPS
     ],
 ]
 
