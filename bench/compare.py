@@ -316,6 +316,7 @@ def _measure(
     """Appends a row to the journal for each contender and problem that is not `done`. What a search finds goes into the
     device's table after each problem, as the next search begins with it."""
     from bench import tuning, worker
+    from bench.process import Child
     from common.tuned import device_slug
 
     asked = tuple(sorted(options.timings))
@@ -332,16 +333,17 @@ def _measure(
             deadline_s=options.deadline_s,
             device=options.torch_device,
         )
-    for workload, problem, missing in left:
-        watcher.turns_to(problem)
-        rows = []
-        for row in worker.measure(workload, problem, missing, options):
-            journal.append(row)
-            rows.append(row)
-            watcher.has(row)
-        if options.tune != "off":
-            tuning.write_table(device_slug(rows[0].environment["device"]), rows)
-        watcher.leaves(rows)
+    with Child(options.deadline_s) as child:
+        for workload, problem, missing in left:
+            watcher.turns_to(problem)
+            rows = []
+            for row in worker.measure(workload, problem, missing, options, child):
+                journal.append(row)
+                rows.append(row)
+                watcher.has(row)
+            if options.tune != "off":
+                tuning.write_table(device_slug(rows[0].environment["device"]), rows)
+            watcher.leaves(rows)
 
 
 class Screen(Watcher):

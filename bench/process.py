@@ -44,6 +44,12 @@ class Child:
         self._connection: Connection | None = None
         self._output: IO[bytes] | None = None
 
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """What function(*args, tell=...) returns. Raises Died where the child ends, hangs or raises instead."""
         if self._process is None:

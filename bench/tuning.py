@@ -101,8 +101,8 @@ def tune(
     """
     if device.type != "cuda":
         raise ValueError(f"device is {device}; accepted: a CUDA device, as configs are told apart by their time")
-    limit, child = BUDGETS[budget], Child(deadline_s)
-    try:
+    limit = BUDGETS[budget]
+    with Child(deadline_s) as child:
         versions, slug = child.call(_identity, device)
         searches, chosen, kept_at = {}, {}, {}
         for kernel in kernels:
@@ -125,8 +125,6 @@ def tune(
             log.info("%s %s: %s", problem.name, name, searches[name])
             _to_cache(searches[name], kept_at[name])
         return searches
-    finally:
-        child.stop()
 
 
 def build_ahead(
@@ -134,11 +132,8 @@ def build_ahead(
 ) -> None:
     """Compiles, in parallel, what these kernels' launchers will take on these problems. An error is left for the
     contender's own row to meet."""
-    child = Child(deadline_s)
-    try:
+    with Child(deadline_s) as child:
         _, slug = child.call(_identity, device)
-    finally:
-        child.stop()
     jobs: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for problem, kernels in problems:
         for kernel in kernels:

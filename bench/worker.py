@@ -1,7 +1,7 @@
 """The referee's desk: one problem's contenders, checked one by one and then timed together, in a process that may die.
 
 Checking comes first, so that by the time of the timing those that crash, hang or are wrong are out. Whoever costs
-the process its life gets its row, and the rest go on in a new one.
+the process its life gets its row, and the rest, and the problems after it, go on in a new one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -159,46 +159,44 @@ class Timing:
         return timing
 
 
-def measure(workload: str, problem: Problem, contenders: Sequence[Kernel], options: Options) -> Iterator[Row]:
+def measure(
+    workload: str, problem: Problem, contenders: Sequence[Kernel], options: Options, child: Child
+) -> Iterator[Row]:
     """One row per contender, all of the problem's operation, as soon as it is known: failures at once, the timed ones
     together at the end.
 
     The baseline is timed even where it is not among the contenders, but then has no row. Raises RuntimeError where
     no worker process can be started.
     """
-    child = Child(options.deadline_s)
-    try:
-        versions = child.call(_environment, options.torch_device)
-        baseline = OPS[problem.op].baseline
-        timing = Timing(baseline)
+    versions = child.call(_environment, options.torch_device)
+    baseline = OPS[problem.op].baseline
+    timing = Timing(baseline)
 
-        def row(kernel: Kernel, result: Result) -> Row:
-            return _row(workload, problem, kernel, result, timing, versions, options)
+    def row(kernel: Kernel, result: Result) -> Row:
+        return _row(workload, problem, kernel, result, timing, versions, options)
 
-        asked = {kernel.full_name: kernel for kernel in contenders}
-        is_timed = options.torch_device.type == "cuda" and bool(options.timings)
-        searched = _searched(problem, contenders, options)
-        results: dict[str, Result] = {}
-        for name in dict.fromkeys([baseline, *asked] if is_timed else asked):
-            results[name] = _checked(child, problem, name, searched.get(name), options)
-            if name in asked and not (is_timed and results[name].status == PASSED):
-                yield row(asked[name], results[name])
-        if not is_timed:
-            return
+    asked = {kernel.full_name: kernel for kernel in contenders}
+    is_timed = options.torch_device.type == "cuda" and bool(options.timings)
+    searched = _searched(problem, contenders, options)
+    results: dict[str, Result] = {}
+    for name in dict.fromkeys([baseline, *asked] if is_timed else asked):
+        results[name] = _checked(child, problem, name, searched.get(name), options)
+        if name in asked and not (is_timed and results[name].status == PASSED):
+            yield row(asked[name], results[name])
+    if not is_timed:
+        return
 
-        playing = [name for name, result in results.items() if result.status == PASSED]
-        if baseline in playing:
-            for name in _timed(child, problem, playing, results, timing, options):
-                if name in asked:
-                    yield row(asked[name], results[name])
-        else:
-            for name in playing:
-                results[name].adds(f"not timed: {baseline} {results[baseline].status}: {results[baseline].message}")
-        for name in playing:
+    playing = [name for name, result in results.items() if result.status == PASSED]
+    if baseline in playing:
+        for name in _timed(child, problem, playing, results, timing, options):
             if name in asked:
                 yield row(asked[name], results[name])
-    finally:
-        child.stop()
+    else:
+        for name in playing:
+            results[name].adds(f"not timed: {baseline} {results[baseline].status}: {results[baseline].message}")
+    for name in playing:
+        if name in asked:
+            yield row(asked[name], results[name])
 
 
 def _environment(device: torch.device, *, tell: Tell) -> dict[str, str | None]:

@@ -66,9 +66,8 @@ def functions(tmp_path, monkeypatch):
 
 @pytest.fixture
 def child():
-    child = Child(deadline_s=1.0)
-    yield child
-    child.stop()
+    with Child(deadline_s=1.0) as child:
+        yield child
 
 
 def test_state_stays_between_calls(child, functions):

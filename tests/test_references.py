@@ -33,7 +33,7 @@ from common.problem import Layout, Matmul
 from common.quantization import unpack_rows
 from common.w4a16 import W4A16Matmul
 
-# What compiles in a process of its own caches also compiles its headers anew: one process does all of it.
+# What compiles for a CPU in a process of its own caches also compiles its headers anew: one process does all of it.
 pytestmark = pytest.mark.xdist_group("references")
 
 FP32, BF16 = torch.float32, torch.bfloat16
@@ -93,8 +93,13 @@ def test_a_vector_goes_through_the_compiler(epilogue):
         assert Judge(problem, inputs).judge(out, 2).ok
 
 
+# For a GPU it is the search that takes the time: a process for each.
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", ON_REQUEST, ids=ids)
+@pytest.mark.parametrize(
+    "kernel",
+    [pytest.param(kernel, marks=pytest.mark.xdist_group(kernel.full_name)) for kernel in ON_REQUEST],
+    ids=ids,
+)
 @pytest.mark.parametrize(
     "problem",
     [Matmul(16, 64, 2048, layout=Layout.NK, epilogue=Epilogue.RELU), Matmul(4, 256, 7168, layout=Layout.NK)],

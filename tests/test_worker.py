@@ -9,7 +9,7 @@ from bench import worker
 from bench.clock import Clocks, Reading, Samples
 from bench.contenders import find
 from bench.journal import BASELINE, CRASHED, OUT_OF_MEMORY, PASSED, TIMED_OUT, WRONG
-from bench.process import Died
+from bench.process import Child, Died
 from bench.worker import AGAIN, Failure, Options, Result, Timing, measure
 from common.accuracy import Accuracy
 from common.problem import Layout, Matmul
@@ -49,7 +49,8 @@ def name_of(function: str) -> str:
 
 def rows_of(functions, options: Options, problem: Matmul = PROBLEM):
     contenders = [find(BASELINE), *(find(name_of(function)) for function in functions)]
-    rows = list(measure("test", problem, contenders, options))
+    with Child(options.deadline_s) as child:
+        rows = list(measure("test", problem, contenders, options, child))
     assert sorted(row.contender for row in rows) == sorted(kernel.full_name for kernel in contenders)
     return {row.contender.rpartition(":")[2]: row for row in rows}
 
