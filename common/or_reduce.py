@@ -1,6 +1,6 @@
 """OR over the last axis of an integer tensor: the problem, the config of its kernels, what launchers accept."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, ClassVar, NamedTuple
 
@@ -94,45 +94,69 @@ class OrReduce(Problem):
 
 @dataclass(frozen=True)
 class OrReduceConfig:
-    """block: outputs that a block of threads computes; num_warps: its warps."""
+    """bytes_per_thread: of A that a thread reads, a power of two, rows counted as `row_bytes`; num_warps: of a block.
 
-    block: int
+    Bytes rather than rows, so that what was found for one K and dtype suits another.
+    """
+
+    bytes_per_thread: int
     num_warps: int
 
     def __str__(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in asdict(self).items())
+        return f"{self.bytes_per_thread} B a thread w{self.num_warps}"
+
+    def block(self, problem: OrReduce, *, thread_a_row: bool) -> int:
+        """Outputs that a block of threads computes. thread_a_row: a thread reads whole rows of A, one at least."""
+        threads = 32 * self.num_warps
+        return max(threads if thread_a_row else 1, threads * self.bytes_per_thread // row_bytes(problem))
 
 
-BLOCKS = tuple(1 << i for i in range(3, 13))
 WARPS = (1, 2, 4, 8)
-BYTES_PER_THREAD = (16, 32, 64, 128, 256)
+WIDEST_LOAD = 16  # bytes
+MOST_BYTES = 256
+SMALLEST_BLOCK = 8
 PROGRAMS = 264  # two on each of Hopper's 132 multiprocessors
 
 
+def bytes_per_thread(problem: OrReduce, *, thread_a_row: bool) -> list[int]:
+    """What is searched. thread_a_row: one, two and four rows a thread; else 16 to 256 bytes."""
+    if thread_a_row:
+        return [rows * row_bytes(problem) for rows in (1, 2, 4)]
+    return [count for count in (1 << i for i in range(10)) if WIDEST_LOAD <= count <= MOST_BYTES]
+
+
 def space(problem: OrReduce, *, thread_a_row: bool) -> list[OrReduceConfig]:
-    """thread_a_row: a thread reads whole rows of A, one to four; else the threads of a warp share them, and each
-    reads 16 to 256 bytes."""
-    row_bytes = padded(problem.k) * problem.dtype.itemsize
-
-    def fits(config: OrReduceConfig) -> bool:
-        threads = 32 * config.num_warps
-        if thread_a_row:
-            return config.block in (threads, 2 * threads, 4 * threads)
-        return config.block * row_bytes in [threads * count for count in BYTES_PER_THREAD]
-
-    configs = [OrReduceConfig(block, num_warps) for num_warps in WARPS for block in BLOCKS]
-    return [config for config in configs if fits(config)]
+    """thread_a_row: a thread reads whole rows of A; else the threads of a warp share them."""
+    counts = bytes_per_thread(problem, thread_a_row=thread_a_row)
+    configs = [OrReduceConfig(count, num_warps) for num_warps in WARPS for count in counts]
+    return [config for config in configs if config.block(problem, thread_a_row=thread_a_row) >= SMALLEST_BLOCK]
 
 
 def default_config(problem: OrReduce, *, thread_a_row: bool) -> OrReduceConfig:
-    """Four warps; where rows are shared, 64 bytes a thread, or as few as it takes to occupy every multiprocessor."""
-    if thread_a_row:
-        return OrReduceConfig(128, 4)
-    row_bytes = padded(problem.k) * problem.dtype.itemsize
-    block = max(8, 128 * 64 // row_bytes)
-    while block > max(8, 128 * 16 // row_bytes) and problem.rows < PROGRAMS * block:
-        block //= 2
-    return OrReduceConfig(block, 4)
+    """Four warps, and of 128 bytes a thread as many as leave two blocks for every multiprocessor: blocks cost time to
+    be handed out, and the smallest problems have few."""
+    configs = [
+        OrReduceConfig(count, 4) for count in bytes_per_thread(problem, thread_a_row=thread_a_row) if count <= 128
+    ]
+    fewest = OrReduceConfig(bytes_per_thread(problem, thread_a_row=thread_a_row)[0], 4)
+    enough = (
+        config
+        for config in reversed(configs)
+        if config.block(problem, thread_a_row=thread_a_row) * PROGRAMS <= problem.rows
+    )
+    return next(enough, fewest)
+
+
+def supports_config(config: OrReduceConfig, *, thread_a_row: bool) -> str | None:
+    least = 1 if thread_a_row else WIDEST_LOAD
+    if config.bytes_per_thread < least or config.bytes_per_thread & (config.bytes_per_thread - 1):
+        return f"bytes_per_thread is {config.bytes_per_thread}; accepted: a power of two, {least} or more"
+    return None
+
+
+def row_bytes(problem: OrReduce) -> int:
+    """Of a row of A, filled up to a power of two elements."""
+    return padded(problem.k) * problem.dtype.itemsize
 
 
 def padded(k: int) -> int:

@@ -32,7 +32,7 @@ from torch import Tensor
 from common import or_reduce as shared
 from common import tuned
 from common.kernel import Kernel, Language
-from common.or_reduce import OrReduce, OrReduceConfig, or_reduce_problem, padded, row_stride
+from common.or_reduce import WIDEST_LOAD, OrReduce, OrReduceConfig, or_reduce_problem, padded, row_stride
 from common.protocol import Protocol
 from kernels_tilus import launching
 from kernels_tilus.bitwise import elementwise_or, reduce_or
@@ -40,39 +40,41 @@ from kernels_tilus.bitwise import elementwise_or, reduce_or
 TILUS_DTYPE = {torch.int32: int32, torch.int64: int64}
 THREAD_A_ROW = {"fold", "unrolled"}
 VARIANTS = ("shuffle", "fold", "unrolled")
-WIDEST_LOAD = 16  # bytes
 OFFSET_LIMIT = 1 << 31  # tilus' offsets are int32
 
 
 @dataclass(frozen=True)
 class Build:
-    """What a Script is compiled for. stride: of A's rows, in elements; vector: elements that one load may move."""
+    """What a Script is compiled for. stride: of A's rows, in elements; vector: elements that one load may move; block:
+    outputs of a block of threads."""
 
     dtype: DataType
     k: int
     stride: int
     vector: int
-    config: OrReduceConfig
+    block: int
+    num_warps: int
 
 
-def settings(problem: OrReduce, config: OrReduceConfig, stride: int, aligned_to: int) -> Build:
+def settings(problem: OrReduce, config: OrReduceConfig, variant: str, stride: int, aligned_to: int) -> Build:
     """aligned_to: bytes that divide the address of A."""
     itemsize = problem.dtype.itemsize
     vector = WIDEST_LOAD // itemsize
     while problem.k % vector or stride % vector or aligned_to % (vector * itemsize):
         vector //= 2
-    return Build(TILUS_DTYPE[problem.dtype], problem.k, stride, vector, config)
+    block = config.block(problem, thread_a_row=variant in THREAD_A_ROW)
+    return Build(TILUS_DTYPE[problem.dtype], problem.k, stride, vector, block, config.num_warps)
 
 
 def tile_layout(build: Build, thread_a_row: bool) -> RegisterLayout:
     """Which thread holds which elements of the [block, K] tile. Both fill registers in the order of memory, `vector`
     elements at a time."""
-    threads = 32 * build.config.num_warps
+    threads = 32 * build.num_warps
     if thread_a_row:
-        return local(build.config.block // threads, 1).spatial(threads, 1).local(1, build.k)
+        return local(build.block // threads, 1).spatial(threads, 1).local(1, build.k)
     row_vectors, lanes = padded(build.k // build.vector), lanes_of_row(build)
     rows = threads // lanes  # at a time
-    return local(build.config.block // rows, row_vectors // lanes).spatial(rows, lanes).local(1, build.vector)
+    return local(build.block // rows, row_vectors // lanes).spatial(rows, lanes).local(1, build.vector)
 
 
 def lanes_of_row(build: Build) -> int:
@@ -89,9 +91,9 @@ class OrReduceTile(tilus.Script):
         self.layout = tile_layout(build, thread_a_row)
 
     def __call__(self, a_ptr: void_p, y_ptr: void_p, rows: int32):
-        block = self.build.config.block
+        block = self.build.block
         self.attrs.blocks = cdiv(rows, block)
-        self.attrs.warps = self.build.config.num_warps
+        self.attrs.warps = self.build.num_warps
         offset: int32 = self.blockIdx.x * block
 
         ga = self.global_view(a_ptr, dtype=self.build.dtype, shape=[rows, self.build.k], strides=[self.build.stride, 1])
@@ -107,12 +109,12 @@ class OrReduceUnrolled(tilus.Script):
     def __init__(self, build):
         super().__init__()
         self.build = build
-        self.layout = local(build.config.block // (32 * build.config.num_warps)).spatial(32 * build.config.num_warps)
+        self.layout = local(build.block // (32 * build.num_warps)).spatial(32 * build.num_warps)
 
     def __call__(self, a_ptr: void_p, y_ptr: void_p, rows: int32):
-        block, k = self.build.config.block, self.build.k
+        block, k = self.build.block, self.build.k
         self.attrs.blocks = cdiv(rows, block)
-        self.attrs.warps = self.build.config.num_warps
+        self.attrs.warps = self.build.num_warps
         offset: int32 = self.blockIdx.x * block
 
         ga = self.global_view(a_ptr, dtype=self.build.dtype, shape=[rows, k], strides=[self.build.stride, 1])
@@ -130,22 +132,10 @@ def _script(build: Build, variant: str) -> tilus.Script:
 
 
 def supports(problem: OrReduce, config: OrReduceConfig | None = None, *, variant: str) -> str | None:
-    """What int32 offsets reach; a block must be whole rows of what the threads read at a time."""
+    """What int32 offsets reach."""
     if problem.rows * problem.k >= OFFSET_LIMIT:
         return f"A has {problem.rows * problem.k} elements: tilus' offsets are int32"
-    if config is None:
-        return None
-    # Of operands that are less aligned than this more lanes share a row.
-    lanes = 1 if variant in THREAD_A_ROW else lanes_of_row(settings(problem, config, problem.k, WIDEST_LOAD))
-    rows = 32 * config.num_warps // lanes
-    if config.block % rows:
-        return f"block {config.block} is not a multiple of the {rows} rows that {config.num_warps} warps read at a time"
-    return None
-
-
-def configs(problem: OrReduce, *, variant: str) -> list[OrReduceConfig]:
-    """common.or_reduce.space."""
-    return shared.space(problem, thread_a_row=variant in THREAD_A_ROW)
+    return None if config is None else shared.supports_config(config, thread_a_row=variant in THREAD_A_ROW)
 
 
 def or_reduce(
@@ -167,14 +157,14 @@ def or_reduce(
         raise ValueError(f"a has strides {a.stride()}; accepted: {OFFSET_LIMIT} elements from end to end, or fewer")
     if out is None:
         out = torch.empty(problem.out_shape, dtype=problem.dtype, device=a.device)
-    build = settings(problem, config, stride, a.data_ptr())
+    build = settings(problem, config, variant, stride, a.data_ptr())
     launching.launch(_script(build, variant), a, out, problem.rows)
     return out
 
 
 def build(problem: OrReduce, config: OrReduceConfig, *, variant: str) -> None:
     """Compiles for the current target into tilus' cache, for tensors as the launcher and the problem allocate them."""
-    launching.build(_script(settings(problem, config, problem.k, WIDEST_LOAD), variant))
+    launching.build(_script(settings(problem, config, variant, problem.k, WIDEST_LOAD), variant))
 
 
 KERNELS = tuple(
@@ -185,7 +175,7 @@ KERNELS = tuple(
         protocol=Protocol.NONE,
         launch=partial(or_reduce, variant=variant),
         config_type=OrReduceConfig,
-        configs=partial(configs, variant=variant),
+        configs=partial(shared.space, thread_a_row=variant in THREAD_A_ROW),
         default_config=partial(shared.default_config, thread_a_row=variant in THREAD_A_ROW),
         build=partial(build, variant=variant),
         supports=partial(supports, variant=variant),

@@ -155,16 +155,15 @@ def supports(problem: OrReduce, config: OrReduceConfig | None = None, *, variant
     """Any problem, but for the controls, which need a constant A."""
     if variant in CONTROLS and not problem.constant:
         return "a control: makes A on the chip, so it is right for a constant A alone"
-    if config is not None and config.block & (config.block - 1):
-        return f"block {config.block} is not a power of two"
-    return None
+    return None if config is None else shared.supports_config(config, thread_a_row=variant in THREAD_A_ROW)
 
 
 def _launch(problem: OrReduce, config: OrReduceConfig, variant: str, stride: int, a, y, start: Callable) -> None:
     """`a` and `y`: tensors, or with a `start` that compiles alone, their dtypes. stride: of A's rows, in elements."""
-    grid = (triton.cdiv(problem.rows, config.block),)
+    block = config.block(problem, thread_a_row=variant in THREAD_A_ROW)
+    grid = (triton.cdiv(problem.rows, block),)
     arguments = a, y, problem.rows
-    meta = {"BLOCK": config.block, "num_warps": config.num_warps}
+    meta = {"BLOCK": block, "num_warps": config.num_warps}
     k, block_k = problem.k, padded(problem.k)
     match variant:
         case "reduce" | "builtin":
@@ -203,7 +202,7 @@ def or_reduce(
     problem = or_reduce_problem(a, out)
     if config is None:
         config, _ = tuned.pick(_BY_VARIANT[variant], problem, tuned.slug_of(a.device))
-    elif reason := supports(problem, config, variant="reduce"):
+    elif reason := shared.supports_config(config, thread_a_row=variant in THREAD_A_ROW):
         raise ValueError(f"config is {config}; {reason}")
     if out is None:
         out = torch.empty(problem.out_shape, dtype=problem.dtype, device=a.device)

@@ -44,7 +44,7 @@ def run(kernel: Kernel, a: torch.Tensor, config: OrReduceConfig | None = None) -
 
 def small_config(kernel: Kernel, problem: OrReduce) -> OrReduceConfig:
     """The least threads and rows: more than one block for few rows."""
-    return min(kernel.configs(problem), key=lambda config: (config.num_warps, config.block))
+    return min(kernel.configs(problem), key=lambda config: (config.num_warps, config.bytes_per_thread))
 
 
 @each_kernel
@@ -135,11 +135,20 @@ def test_every_k_counts():
 
 @each_kernel
 def test_an_impossible_config_is_one_clear_error(kernel):
-    """A block that is no power of two for Triton, not whole rows of what the threads read for tilus."""
     a = torch.zeros(2, 3, 4, dtype=INT64)
-    config = OrReduceConfig(block=48, num_warps=8)
-    with pytest.raises(ValueError, match=f"config is {config}; block {config.block} is not a "):
+    config = OrReduceConfig(bytes_per_thread=48, num_warps=8)
+    with pytest.raises(ValueError, match=f"config is {config}; bytes_per_thread is 48; accepted: a power of two"):
         kernel.launch(a, config=config)
+
+
+@each_kernel
+@pytest.mark.parametrize("dtype", [INT32, INT64], ids=str)
+def test_what_suits_one_k_runs_at_another(kernel, dtype):
+    """The config of the nearest problem is taken: it must be one for every K, and of a block as large in bytes."""
+    small, large = OrReduce(512, 512, 4, dtype), OrReduce(512, 512, LARGEST_K, dtype)
+    for config in {*kernel.configs(small), *kernel.configs(large)}:
+        for problem in (small, large):
+            assert kernel.supports(problem, config) is None or kernel.supports(problem) is not None
 
 
 A = torch.zeros(4, 6, 8, dtype=INT64)
