@@ -302,8 +302,8 @@ def _cells(rows: Sequence[Row], timing: str | None, values: Values) -> list[Seri
 
 
 def _panels(rows: Sequence[Row]) -> list[Panel]:
-    """By T where M alone differs; else by K, a panel for each M = N, and by M = N, where they have one K; else all
-    side by side."""
+    """By T where M alone differs; else by K, a panel for each M = N, and by M = N, where they have one K; else a panel
+    for each M that has several problems, by N = K if they are squares; else all side by side."""
     problems = {row.problem["name"]: row.problem for row in rows}
     title, what, _ = naming(rows)
     if what == "T":
@@ -320,7 +320,20 @@ def _panels(rows: Sequence[Row]) -> list[Panel]:
                     left = {name: of for name, of in left.items() if name not in among}
         if not left:
             return panels
+    by_m: dict[int, list[Row]] = {}
+    for row in rows:
+        by_m.setdefault(row.problem["m"], []).append(row)
+    if len(by_m) > 1 and all(len(by_problem(of_m)) > 2 for of_m in by_m.values()):
+        return [_of_one_m(m, of_m) for m, of_m in sorted(by_m.items())]
     return [_side_by_side(rows)]
+
+
+def _of_one_m(m: int, rows: Sequence[Row]) -> Panel:
+    problems = {row.problem["name"]: row.problem for row in rows}
+    title = f"M = {m}, {kind_of(rows[0].problem)}"
+    if all(of["n"] == of["k"] for of in problems.values()):
+        return _along(problems, title, "N = K", lambda of: of["n"])
+    return replace(_side_by_side(rows), title=title)
 
 
 def _along(problems: Mapping[str, Mapping], title: str, axis: str, place: Callable[[Mapping], int]) -> Panel:

@@ -70,6 +70,17 @@ def test_a_crossover_is_seen_along_both_axes():
     assert [(panel.axis, panel.log, len(panel.places)) for panel in panels] == [("K", True, 8), ("M = N", True, 12)]
 
 
+def test_each_m_of_a_square_weight_has_a_panel_by_its_size():
+    squares, llama = (plots._panels(suite_rows(name)) for name in ("w4a16-square", "w4a16-llama"))
+    assert [(panel.title, panel.axis, panel.log) for panel in squares] == [
+        ("M = 1, fp16", "N = K", True),
+        ("M = 16, fp16", "N = K", True),
+    ]
+    assert list(squares[1].places.values()) == [512, 1024, 2048, 4096, 8192, 16384]
+    assert [panel.title for panel in llama] == ["M = 1, fp16", "M = 16, fp16"]
+    assert list(llama[0].ticks.values())[0] == "1x4096x11008"
+
+
 def test_the_grid_has_all_shapes_side_by_side():
     (axes,) = plots.grid(suite_rows("skinny-epilogue-bf16")).axes
     assert len(axes.get_xticklabels()) == 28
