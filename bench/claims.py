@@ -126,11 +126,12 @@ class Claim:
 @dataclass(frozen=True)
 class Compared:
     """One problem: how many times as fast the one was as the other; verdict 'tie' where the intervals of their
-    speed-ups over torch.mm overlap, else 'ahead' or 'behind'."""
+    speed-ups over torch.mm overlap, else 'ahead' or 'behind'; searched: neither ran a config of another shape."""
 
     problem: str
     ratio: float
     verdict: str
+    searched: bool
 
 
 def compared(rows: Sequence[Row], one: str, other: str) -> list[Compared]:
@@ -138,13 +139,14 @@ def compared(rows: Sequence[Row], one: str, other: str) -> list[Compared]:
     firsts, seconds = fastest(rows, one), fastest(rows, other)
     found = []
     for problem in firsts.keys() & seconds.keys():
-        first, second = firsts[problem], seconds[problem]
+        (one_row, first), (other_row, second) = firsts[problem], seconds[problem]
+        searched = not {one_row.config_source, other_row.config_source} & {"nearest", "heuristic"}
         verdict = "tie"
         if first["speedup_low"] > second["speedup_high"]:
             verdict = "ahead"
         elif first["speedup_high"] < second["speedup_low"]:
             verdict = "behind"
-        found.append(Compared(problem, first["speedup"] / second["speedup"], verdict))
+        found.append(Compared(problem, first["speedup"] / second["speedup"], verdict, searched))
     if not found:
         raise Untested(f"{one} and {other} have no problem in common")
     return found
@@ -156,28 +158,30 @@ def _matches(row: Row, pattern: str) -> bool:
     return fnmatchcase(row.contender, name) and protocol in ("", row.protocol)
 
 
-def fastest(rows: Sequence[Row], pattern: str) -> dict[str, Mapping[str, Any]]:
-    """By problem, the figures of the fastest contender of this pattern. Raises Untested."""
+def fastest(rows: Sequence[Row], pattern: str) -> dict[str, tuple[Row, Mapping[str, Any]]]:
+    """By problem, the row of the fastest contender of this pattern, and its figures. Raises Untested."""
     of = [row for row in rows if _matches(row, pattern)]
     if not of:
         raise Untested(f"no rows of {pattern}")
     timing = leading_timing(of)
-    best: dict[str, Mapping[str, Any]] = {}
+    best: dict[str, tuple[Row, Mapping[str, Any]]] = {}
     for row in passed(of, timing):
         figures, known = row.timing[timing], best.get(row.problem["name"])
-        if known is None or figures["median_us"] < known["median_us"]:
-            best[row.problem["name"]] = figures
+        if known is None or figures["median_us"] < known[1]["median_us"]:
+            best[row.problem["name"]] = row, figures
     if not best:
         raise Untested(f"{of[-1].contender} {of[-1].status}: {of[-1].message}", NOT_TESTABLE)
     return best
 
 
 def spread(found: Sequence[Compared]) -> str:
-    """'median 1.03x (0.99-1.08), ahead on 26 of 28, 1 tie'."""
+    """'median 1.03x (0.99-1.08), ahead on 26 of 28, 1 tie; 3 with a config not searched for the shape'."""
     ratios, verdicts = [one.ratio for one in found], [one.verdict for one in found]
     text = f"median {median(ratios):.3f}x ({min(ratios):.2f}-{max(ratios):.2f}), ahead on {verdicts.count('ahead')}"
     ties = verdicts.count("tie")
-    return f"{text} of {len(found)}" + (f", {ties} tie{'s' * (ties > 1)}" if ties else "")
+    text = f"{text} of {len(found)}" + (f", {ties} tie{'s' * (ties > 1)}" if ties else "")
+    borrowed = sum(not one.searched for one in found)
+    return text + (f"; {borrowed} with a config not searched for the shape" if borrowed else "")
 
 
 def verdict_of(holds: bool) -> str:

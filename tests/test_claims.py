@@ -1,6 +1,7 @@
 """Claims against made rows: each rule says confirmed of what confirms it, contradicted of what does not."""
 
 import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -74,6 +75,15 @@ def test_what_is_compared(beginning, workload, times, verdict, measured):
 def test_the_fastest_of_several_counts_on_each_problem():
     rows = on_suite("skinny-matmul-bf16", {VECTOR: 1.3, "torch/custom_op.mm": 1.1, "torch/custom_op.fused": 1.5})
     assert claim("Without an epilogue, the vector").finding(rows).verdict == CONTRADICTED
+
+
+def test_configs_that_were_not_searched_are_told():
+    rows = on_suite("skinny-epilogue-bf16", {VECTOR: 1.6})
+    assert "not searched" not in claim("Fused decompose-K is 1.5x").finding(rows).measured
+    for made in rows[::2]:
+        made.config_source = "nearest"
+    told = claim("Fused decompose-K is 1.5x").finding(rows).measured
+    assert re.search(r"; \d+ with a config not searched for the shape$", told)
 
 
 def test_rows_of_another_workload_are_no_test():
@@ -198,7 +208,7 @@ def test_the_or_reduction(ratio, verdicts):
 def test_splitk_against_data_parallel():
     rows = []
     for size, gain in ((512, 2.0), (4096, 2.5), (16384, 4.0)):
-        more = {"workload": "w4a16", "m": 16, "n": size, "k": size}
+        more = {"workload": "w4a16-square", "m": 16, "n": size, "k": size}
         name = f"w4a16-16x{size}x{size}-fp16-g128"
         rows.append(of_problem(name, "triton/w4a16.data_parallel", 40.0, **more))
         rows.append(of_problem(name, "triton/w4a16.split_k", 40.0 / gain, protocol="atomic", **more))

@@ -78,7 +78,7 @@ def test_each_m_of_a_square_weight_has_a_panel_by_its_size():
     ]
     assert list(squares[1].places.values()) == [512, 1024, 2048, 4096, 8192, 16384]
     assert [panel.title for panel in llama] == ["M = 1, fp16", "M = 16, fp16"]
-    assert list(llama[0].ticks.values())[0] == "1x4096x11008"
+    assert next(iter(llama[0].ticks.values())) == "1x4096x11008"
 
 
 def test_the_grid_has_all_shapes_side_by_side():
