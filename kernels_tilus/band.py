@@ -35,7 +35,8 @@ class BandConfig(MatmulConfig):
 
     mma            mma.sync, fed by cp.async
     wgmma          Hopper's wgmma, fed by TMA: 64 rows of A, or 128, times block_n columns
-    wgmma_swapped  the same on the transpose, so that few tokens fill a wgmma: 64 rows of the weight, or 128, times
+    wgmma_pairs    the same by pairs of blocks, neighbours along M, that load a tile of the weight together
+    wgmma_swapped  wgmma on the transpose, so that few tokens fill a wgmma: 64 rows of the weight, or 128, times
                    block_m tokens
     simt           fp32 on CUDA cores, fed by plain loads
 
@@ -73,6 +74,10 @@ WGMMA_TILES = [
     *[(64, 64, 128, 4, 6), (64, 128, 64, 4, 4), (64, 128, 64, 4, 8), (64, 128, 128, 4, 4), (128, 64, 64, 4, 4)],
     *[(128, 64, 64, 4, 8), (128, 128, 64, 4, 3), (128, 128, 64, 4, 6), (128, 128, 128, 4, 3), (64, 256, 64, 4, 5)],
 ]
+WGMMA_PAIRS_TILES = [
+    *[(64, 64, 128, 4, 3), (64, 64, 128, 4, 6), (64, 128, 128, 4, 2), (64, 128, 128, 4, 4), (64, 256, 128, 4, 2)],
+    *[(128, 64, 128, 4, 2), (128, 64, 128, 4, 4), (128, 128, 128, 4, 2), (128, 128, 128, 4, 3)],
+]
 WGMMA_SWAPPED_TILES = [
     *[(16, 64, 128, 4, 5), (16, 64, 128, 4, 10), (16, 64, 256, 4, 5), (16, 128, 128, 4, 6)],
     *[(32, 64, 128, 4, 4), (32, 64, 128, 4, 8), (32, 64, 256, 4, 4), (32, 128, 128, 4, 5)],
@@ -84,6 +89,7 @@ SIMT_TILES = [
 TILES = [
     *(Tile(*tile) for tile in MMA_TILES),
     *(Tile(*tile, "wgmma") for tile in WGMMA_TILES),
+    *(Tile(*tile, "wgmma_pairs") for tile in WGMMA_PAIRS_TILES),
     *(Tile(*tile, "wgmma_swapped") for tile in WGMMA_SWAPPED_TILES),
     *(Tile(*tile, "simt") for tile in SIMT_TILES),
 ]
@@ -134,12 +140,15 @@ def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
             reason = needs_simt(problem) or mma.supports(config)
         case "wgmma":
             reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_m, config.block_n)
+        case "wgmma_pairs":
+            reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_m, config.block_n)
+            reason = reason or wgmma.supports_pairs(problem, config)
         case "wgmma_swapped":
             reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_n, config.block_m)
         case "simt":
             reason = simt.supports(config)
         case unknown:
-            reason = f"engine is {unknown!r}; accepted: mma, wgmma, wgmma_swapped, simt"
+            reason = f"engine is {unknown!r}; accepted: mma, wgmma, wgmma_pairs, wgmma_swapped, simt"
     if reason:
         return reason
     shared = shared_bytes(problem, config)
@@ -241,7 +250,7 @@ def settings(problem: Matmul, config: MatmulConfig, vectors: Vectors) -> Build:
 
 def _engine_for(engine: str, vectors: Vectors, stored_nk: bool) -> str:
     """The config's, or the next that takes these tensors."""
-    if engine in ("wgmma", "wgmma_swapped") and vectors.k % wgmma.ALIGNMENT:
+    if engine.startswith("wgmma") and vectors.k % wgmma.ALIGNMENT:
         engine = "mma"
     if engine == "mma" and unaligned(vectors, stored_nk):
         engine = "simt"
@@ -265,6 +274,8 @@ class BandScript(MmaProduct, WgmmaProduct, SimtProduct, EpilogueScript):
         self.num_warps = build.tile.num_warps
         self.num_stages = build.tile.num_stages
         self.engine = build.tile.engine
+        self.paired = self.engine == "wgmma_pairs"
+        self.cluster_m = wgmma.PAIR if self.paired else 1
         self.vector_k, self.vector_n, _ = build.vectors
         self.vector_b = self.vector_k if self.stored_nk else self.vector_n
 
@@ -325,7 +336,7 @@ class BandScript(MmaProduct, WgmmaProduct, SimtProduct, EpilogueScript):
             self.mma_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end)
         if self.engine == "simt":
             self.simt_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end)
-        if self.engine == "wgmma":
+        if self.engine == "wgmma" or self.paired:
             self.wgmma_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end, steps_before)
         if self.engine == "wgmma_swapped":
             transposed = self.register_tensor(dtype=float32, shape=[self.block_n, self.block_m], init=0.0)

@@ -59,6 +59,8 @@ def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
         return "thread block clusters need compute capability 9.0"
     if config is not None and config.split_k not in SPLITS:
         return f"split_k is {config.split_k}; accepted: {', '.join(map(str, SPLITS))}, the blocks of a cluster"
+    if config is not None and config.engine == "wgmma_pairs":
+        return "engine wgmma_pairs has clusters of its own"
     return band.supports(problem, config)
 
 

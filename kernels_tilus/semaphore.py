@@ -89,6 +89,7 @@ class SemaphoreMatmul(BandScript):
     ):
         block_m, block_n = self.block_m, self.block_n
         self.attrs.blocks = [cdiv(m, block_m), cdiv(n_units * self.vector_n, block_n), split_k]
+        self.attrs.cluster_blocks = [self.cluster_m, 1, 1]
         self.attrs.warps = self.num_warps
         n: int32 = n_units * self.vector_n
         tiles_m: int32 = cdiv(m, block_m)

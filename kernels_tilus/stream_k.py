@@ -57,12 +57,13 @@ class StreamKConfig(BandConfig):
 
 def configs(problem: Matmul) -> list[StreamKConfig]:
     """Every tile, with one to four programs on each multiprocessor where that leaves each two steps and more."""
-    return [
+    candidates = [
         StreamKConfig(**vars(config), programs=programs)
         for config in band.space(problem, (1,))
         for programs in PROGRAMS
         if programs == PROGRAMS[0] or programs * 2 <= _work(problem, config)
     ]
+    return [config for config in candidates if supports(problem, config) is None]
 
 
 def default_config(problem: Matmul) -> StreamKConfig:
@@ -76,6 +77,8 @@ def supports(problem: Matmul, config: StreamKConfig | None = None) -> str | None
         return f"split_k is {config.split_k}; accepted: 1, as K is shared out by programs"
     if config is not None and not 1 <= config.programs < 1 << workspace.TICKET_BITS:
         return f"programs is {config.programs}; accepted: 1 to {(1 << workspace.TICKET_BITS) - 1}, as a ticket counts"
+    if config is not None and config.engine == "wgmma_pairs":
+        return "engine wgmma_pairs: programs walk tiles of their own, not in pairs"
     return band.supports(problem, config)
 
 

@@ -28,7 +28,7 @@ from common.epilogue import Epilogue
 from common.kernel import Kernel, Language
 from common.problem import Matmul
 from common.protocol import Protocol
-from kernels_tilus import band, launching
+from kernels_tilus import band, launching, wgmma
 from kernels_tilus.band import BandConfig, BandScript
 
 
@@ -53,6 +53,8 @@ def supports(problem: Matmul, config: TiledConfig | None = None) -> str | None:
     """As every band kernel; and there is one band."""
     if config is not None and config.split_k != 1:
         return f"split_k is {config.split_k}; accepted: 1, as nothing is split"
+    if config is not None and config.engine == "wgmma_pairs" and config.group_m % wgmma.PAIR:
+        return f"group_m is {config.group_m}; accepted: an even number, as blocks come in pairs"
     return band.supports(problem, config)
 
 
@@ -77,6 +79,7 @@ class TiledMatmul(BandScript):
     ):
         block_m, block_n = self.block_m, self.block_n
         self.attrs.blocks = [group_m, cdiv(n_units * self.vector_n, block_n), cdiv(cdiv(m, block_m), group_m)]
+        self.attrs.cluster_blocks = [self.cluster_m, 1, 1]
         self.attrs.warps = self.num_warps
         n: int32 = n_units * self.vector_n
         offset_m: int32 = (self.blockIdx.z * group_m + self.blockIdx.x) * block_m

@@ -7,6 +7,10 @@ one mbarrier a stage counts the bytes that arrive. What lies beyond an operand's
 tilus 0.2.0: its wgmma reads both operands along K (the descriptor's transpose bits are always 0), so B stored [K, N]
 is not for it; one warpgroup issues it, so a tile of 128 rows is two instructions one after the other.
 
+Of a Script that is `paired`, blocks 2i and 2i + 1 along x are a cluster with the same columns and the same K. Each
+loads its own rows of A, and of B every other tile along K, for both (multicast): B is read from L2 once for two blocks.
+As either writes stages of the other, a second mbarrier a stage counts that both have read it.
+
 Source: tilus' examples/hopper_matmul, matmul_v2 and v3, which 0.2.0 refuses (a whole warp must issue the TMA) and
 would not compile for Hopper (`_HopperTensorCopy` below).
 """
@@ -35,6 +39,8 @@ ALIGNMENT = 8  # elements: TMA takes addresses and row strides of 16 bytes
 WARPS = 4
 MOST_ROWS = 256  # of one TMA
 MOST_SUMS = 128  # in registers, of a thread
+PAIR = 2  # blocks of a cluster that share B
+BOTH = 0b11  # of a pair, as a mask
 BARRIERS_BYTES = 1024  # at the start of shared memory; what follows is aligned for the widest swizzle
 
 
@@ -68,6 +74,17 @@ def supports(problem: Matmul, config: MatmulConfig, rows: int, columns: int) -> 
     return None
 
 
+def supports_pairs(problem: Matmul, config: MatmulConfig) -> str | None:
+    """Of what `supports` takes."""
+    if config.block_k % (PAIR * STEP_K):
+        return f"block_k is {config.block_k}; accepted: a multiple of {PAIR * STEP_K}, half of it loaded by each block"
+    if (tiles := cdiv(problem.m, config.block_m)) % PAIR:
+        return (
+            f"M = {problem.m} is {tiles} tiles of {config.block_m}; accepted: an even number, as blocks come in pairs"
+        )
+    return None
+
+
 def shared_beside_barriers(script: tilus.Script, dtype: DataType, shape: Sequence[int]) -> SharedTensor:
     """A shared tensor that leaves the first BARRIERS_BYTES free, as every one must of a program with a wgmma product,
     after the product as well.
@@ -83,7 +100,7 @@ def shared_beside_barriers(script: tilus.Script, dtype: DataType, shape: Sequenc
 
 
 class WgmmaProduct(tilus.Script):
-    """Of a Script with block_k, num_stages and dtype, fp16 or bf16, on WARPS warps."""
+    """Of a Script with block_k, num_stages and dtype, fp16 or bf16, on WARPS warps; paired: see above."""
 
     def wgmma_product(
         self,
@@ -97,12 +114,16 @@ class WgmmaProduct(tilus.Script):
         steps_before: int32,
     ) -> None:
         """acc fp32 [rows, columns] += A[offset_a:, k_begin:k_end] @ B[offset_b:, k_begin:k_end].T; A and B are stored
-        along K. steps_before: of earlier products of this block here, as barriers go on counting. Ends in a sync."""
+        along K. steps_before: of earlier products of this block here, as barriers go on counting; none where paired.
+        Ends in a sync, of the cluster where paired."""
         rows, columns = acc.shape
         chunks = self.block_k // STEP_K
         sa = shared_beside_barriers(self, dtype=self.dtype, shape=[self.num_stages * chunks, rows, STEP_K])
         sb = shared_beside_barriers(self, dtype=self.dtype, shape=[self.num_stages * chunks, columns, STEP_K])
         full = self.mbarrier.alloc(counts=[1 for _ in range(self.num_stages)])
+        if self.paired:
+            read = self.mbarrier.alloc(counts=[PAIR for _ in range(self.num_stages)])
+            self.cluster.sync()  # the other's barriers are there
 
         # One loop, so that there is one TMA an operand in it: 0.2.0 encodes a tensor map for each.
         lag = self.num_stages - 1
@@ -110,6 +131,7 @@ class WgmmaProduct(tilus.Script):
         current: int32 = steps_before % self.num_stages
         phase: int32 = steps_before // self.num_stages % 2
         fill: int32 = current
+        fill_phase: int32 = 1  # at first nothing is to be waited for
         fill_k: int32 = k_begin
         for step in self.range(steps + lag):
             if step >= lag:
@@ -123,15 +145,29 @@ class WgmmaProduct(tilus.Script):
                     current = 0
                     phase = 1 - phase
             self.sync()  # every warp has waited for the product before: its stage is filled while this one goes on
+            if self.paired:
+                if step > lag:
+                    with self.single_warp():
+                        self.mbarrier.arrive_and_expect_tx_multicast(
+                            read[fill], transaction_bytes=0, multicast_mask=BOTH
+                        )
+                if fill_k < k_end:
+                    self.mbarrier.wait(read[fill], phase=fill_phase, scope="cluster")
             if fill_k < k_end:
                 with self.single_warp():
                     self.fill_stage(ga, gb, sa, sb, full, fill, offset_a, offset_b, fill_k)
             fill_k += self.block_k
-            fill = (fill + 1) % self.num_stages
+            fill += 1
+            if fill == self.num_stages:
+                fill = 0
+                fill_phase = 1 - fill_phase
             # Here, not one product later: else nvcc moves reads of acc before the wait that would follow the loop, and
             # ptxas then serializes every wgmma.
             self.wgmma.wait_group(0)
-        self.sync()
+        if self.paired:
+            self.cluster.sync()  # nothing that the other sends is under way
+        else:
+            self.sync()
         self.free_shared(sa)
         self.free_shared(sb)
 
@@ -154,6 +190,21 @@ class WgmmaProduct(tilus.Script):
             self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=bytes_of_stage)
         for chunk in range(chunks):
             chunk_k: int32 = offset_k + chunk * STEP_K
-            chunk_of_a, chunk_of_b = sa[stage * chunks + chunk], sb[stage * chunks + chunk]
-            self.tma.global_to_shared(src=ga, dst=chunk_of_a, offsets=[offset_a, chunk_k], mbarrier=full[stage])
-            self.tma.global_to_shared(src=gb, dst=chunk_of_b, offsets=[offset_b, chunk_k], mbarrier=full[stage])
+            self.tma.global_to_shared(
+                src=ga, dst=sa[stage * chunks + chunk], offsets=[offset_a, chunk_k], mbarrier=full[stage]
+            )
+            if not self.paired:
+                self.tma.global_to_shared(
+                    src=gb, dst=sb[stage * chunks + chunk], offsets=[offset_b, chunk_k], mbarrier=full[stage]
+                )
+        if self.paired:
+            for turn in range(chunks // PAIR):
+                own_chunk: int32 = turn * PAIR + self.blockIdx.x % PAIR
+                own_k: int32 = offset_k + own_chunk * STEP_K
+                self.tma.global_to_shared(
+                    src=gb,
+                    dst=sb[stage * chunks + own_chunk],
+                    offsets=[offset_b, own_k],
+                    mbarrier=full[stage],
+                    multicast_mask=BOTH,
+                )

@@ -1,5 +1,6 @@
 """The split-K protocols under many orders of their blocks, and with a mistake put into each."""
 
+import dataclasses
 from unittest import mock
 
 import pytest
@@ -35,6 +36,7 @@ from kernels_tilus.interpreter import (
     MissingSync,
     NotClean,
     PendingCopy,
+    PendingProduct,
     Race,
     Schedule,
     Uninitialized,
@@ -410,6 +412,57 @@ def test_tma_over_terms_of_the_tile_before_needs_a_fence():
     assert Judge(problem, problem.inputs("cpu")).judge(expected, 1).ok
     with pytest.raises(MissingFence, match="TMA writes sa, where threads may have written: no proxy fence between"):
         run_mutant(WithoutProxyFence(), "stream_k.", problem, config, Schedule())
+
+
+# Blocks that load for each other, with a mistake
+
+PAIRS = Matmul(100, 72, 1160, layout=Layout.NK), BandConfig(64, 64, 128, 2, 4, 2, engine="wgmma_pairs")
+
+
+@settings(max_examples=10, deadline=None)
+@given(schedule=schedules)
+def test_pairs_give_the_same_right_answer_in_every_order(schedule):
+    natural, other = (run("decompose_k.vector", *PAIRS, order) for order in (None, schedule))
+    assert Judge(PAIRS[0], PAIRS[0].inputs("cpu")).judge(other, 1).ok
+    assert torch.equal(other, natural)
+
+
+class WithoutArrivals(IRRewriter):
+    """Nobody says that a stage is read."""
+
+    def visit_ArriveExpectTxMulticastBarrierInst(self, inst):
+        return None
+
+
+class WithoutReadWaits(IRRewriter):
+    """Nobody waits for a stage to be read: of the waits for barriers the one within the condition of a fill."""
+
+    def visit_WaitBarrierInst(self, inst):
+        return None if inst.scope == "cluster" else inst
+
+
+class ForItselfAlone(IRRewriter):
+    """Loads half of a tile, and sends it to nobody."""
+
+    def visit_CopyAsyncTensorGlobalToSharedInst(self, inst):
+        return dataclasses.replace(inst, multicast_mask=None)
+
+
+@pytest.mark.parametrize(
+    "mutation, error, words",
+    [
+        (WithoutArrivals(), Deadlock, r"phase 0 of read\[0\], which misses 2 arrivals"),
+        (WithoutReadWaits(), (MissingSync, PendingProduct), r"sb\[0, 0, 0\] is written over (a read|while a wgmma)"),
+        (ForItselfAlone(), Deadlock, r"phase 0 of full\[0\], which misses 0 arrivals and 8192 bytes"),
+        (WithoutBarrier({1}), UseAfterFree, "sb of block .* is sent to, which has not allocated it"),
+        (WithoutBarrier({2}), UseAfterFree, "sent to, and that block has ended"),
+    ],
+    ids=["no arrivals", "no waits", "not sent", "no barrier first", "no barrier last"],
+)
+def test_what_pairs_need(mutation, error, words):
+    problem, config = PAIRS
+    with pytest.raises(error, match=words):
+        run_mutant(mutation, "tiled.", problem, dataclasses.replace(config, split_k=1), Schedule())
 
 
 @pytest.mark.parametrize("order", ["natural", "reversed", "random"])

@@ -1,8 +1,9 @@
-"""What splits that meet in distributed shared memory would take of Triton, compiled for Hopper, which need not be here.
+"""What Triton does across the blocks of a cluster, compiled for Hopper, which need not be here: splits that would meet
+in distributed shared memory, and a tile that TMA would load for several blocks at once.
 
     python tests/triton_across_blocks.py
 
-Prints, for each way to it, how often its PTX names a peer's shared memory, or what the compiler said.
+Prints, for each way to it, how often its PTX names a peer's shared memory, or a multicast, or what the compiler said.
 A process of its own for each, as the compiler may end it.
 """
 
@@ -21,6 +22,8 @@ import triton
 import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.runtime.jit import MockTensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 BLOCKS = 4
 ONE_EACH = [[1, 0], [2, 0]]  # block b of a cluster holds row b
@@ -47,6 +50,16 @@ def _batched_dot_kernel(a_ptr, b_ptr, out_ptr, S: tl.constexpr):
     tl.store(out_ptrs, tl.sum(acc, axis=0))
 
 
+@triton.jit
+def _described_dot_kernel(a, b, out_ptr, k, BLOCK: tl.constexpr, STEP: tl.constexpr):
+    """A tile of [BLOCK, k] @ [BLOCK, k].T, whose halves, spread over two blocks, need one of the operands whole."""
+    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    for start in range(0, k, STEP):
+        acc = tl.dot(a.load([0, start]), b.load([0, start]).T, acc)
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs[:, None] * BLOCK + offs[None, :], acc)
+
+
 @gluon.jit
 def _gluon_sum_kernel(x_ptr, out_ptr, S: gl.constexpr, N: gl.constexpr, LOADED: gl.constexpr, SUMMED: gl.constexpr):
     offs_s = gl.arange(0, S, layout=gl.SliceLayout(1, LOADED))
@@ -57,9 +70,13 @@ def _gluon_sum_kernel(x_ptr, out_ptr, S: gl.constexpr, N: gl.constexpr, LOADED: 
 
 
 FP32, BF16 = torch.float32, torch.bfloat16
+TILE = TensorDescriptor(MockTensor(BF16), [128, 8192], [8192, 1], [128, 64])
 WAYS = {
     "tl.sum": lambda options: _sum_kernel.warmup(FP32, FP32, S=BLOCKS, N=N, **options),
     "batched tl.dot, tl.sum": lambda options: _batched_dot_kernel.warmup(BF16, BF16, FP32, S=BLOCKS, **options),
+    "tl.dot of tiles that TMA loads": lambda options: _described_dot_kernel.warmup(
+        TILE, TILE, FP32, 8192, BLOCK=128, STEP=64, **options | {"num_ctas": 2}
+    ),
     "gluon sum over blocks": lambda options: _gluon_sum_kernel.warmup(
         FP32, FP32, S=BLOCKS, N=N, LOADED=ROW_EACH, SUMMED=ROW_EACH, **options
     ),
@@ -79,11 +96,12 @@ def compile_for_hopper(way: str) -> None:
     driver.set_active(_Target(90))
     with TemporaryDirectory() as knobs.cache.dir:
         ptx = WAYS[way](dict(grid=(1,), num_ctas=BLOCKS)).asm["ptx"]
-    print(f"reads {sum(ptx.count(name) for name in ('mapa', 'shared::cluster'))} times")
+    reads, multicasts = ptx.count("mapa") + ptx.count("ld.shared::cluster"), ptx.count("multicast::cluster")
+    print(f"reads {reads} times, multicasts {multicasts} times, has {ptx.count('wgmma.mma_async')} wgmma")
 
 
 def outcome(way: str) -> str:
-    """'reads ... times', or the compiler's first complaint."""
+    """'reads ... times, ...', or the compiler's first complaint."""
     done = subprocess.run([sys.executable, __file__, way], capture_output=True, text=True)
     lines = (done.stdout + done.stderr).splitlines()
     telling = [line for line in lines if any(word in line for word in ("reads", "Assertion", "error:"))]

@@ -2,6 +2,7 @@
 products of tiles in shared memory (wgmma)."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from tilus.ir.instructions.cuda.cp_async_tensor import CopyAsyncTensorGlobalToSharedInst
@@ -10,6 +11,7 @@ from tilus.ir.instructions.cuda.mbarrier import (
     AllocBarrierInst,
     ArriveBarrierInst,
     ArriveExpectTxBarrierInst,
+    ArriveExpectTxMulticastBarrierInst,
     WaitBarrierInst,
 )
 from tilus.ir.instructions.cuda.wgmma import (
@@ -21,20 +23,22 @@ from tilus.ir.instructions.cuda.wgmma import (
 from tilus.ir.tensor import GlobalTensor
 from torch import Tensor as Tile
 
-from kernels_tilus.interpreter.errors import KernelError, MissingFence, Unsupported
+from kernels_tilus.interpreter.errors import KernelError, MissingFence, Unsupported, UseAfterFree
 from kernels_tilus.interpreter.machine import Block, Steps, instruction, load_tile, tile_region
 from kernels_tilus.interpreter.memory import PENDING, Region, SharedTile
 
 WARP, WARPGROUP = 32, 128  # threads
 TMA_ALIGNMENT = 16  # bytes
+MULTICAST_THREADS = 16  # tilus has a thread for each block that a cluster may have
 
 # Barriers
 
 
 @dataclass(eq=False)
 class Barrier:
-    """A phase is over when `count` threads have arrived, and all bytes that they announced. A copy is under way for as
-    long as it can be: it lands when a wait would not end without it."""
+    """A phase is over when `count` threads have arrived, and all bytes that they announced; those of a copy by another
+    block may come before they are announced. A copy is under way for as long as it can be: it lands when a wait would
+    not end without it."""
 
     name: str
     count: int
@@ -68,12 +72,15 @@ class Barrier:
 
 @dataclass(frozen=True)
 class PhaseWait:
-    """Until the phase of this parity is over."""
+    """Of a block, until the phase of this parity is over."""
 
+    block: Block
     barrier: Barrier
     parity: int
 
     def over(self) -> bool:
+        if self.barrier.phase % 2 == self.parity:
+            self.barrier.land(self.block)
         return self.barrier.phase % 2 != self.parity
 
     def __str__(self) -> str:
@@ -105,15 +112,36 @@ def _(i: ArriveExpectTxBarrierInst, block: Block) -> None:
     block.barriers[block.value(i.barrier)].arrive(block.threads, announced)
 
 
+@instruction.register(ArriveExpectTxMulticastBarrierInst)
+def _(i: ArriveExpectTxMulticastBarrierInst, block: Block) -> Steps:
+    """One thread for each block of the mask."""
+    yield
+    block.place = i
+    if block.threads < MULTICAST_THREADS:
+        raise KernelError(f"a multicast arrival by {block.threads} threads; accepted: {MULTICAST_THREADS} or more")
+    for peer in _receivers(block, i.multicast):
+        peer.barriers[block.value(i.barrier)].arrive(1, block.value(i.transaction_bytes))
+
+
+def _receivers(block: Block, mask: int) -> list[Block]:
+    """The blocks of the cluster that a mask names by their ranks."""
+    blocks = block.cluster.blocks
+    if mask >> len(blocks):
+        raise KernelError(f"mask {mask:#b} names blocks that a cluster of {len(blocks)} does not have")
+    named = [peer for rank, peer in enumerate(blocks) if mask >> rank & 1]
+    if ended := [peer for peer in named if peer.ended]:
+        raise UseAfterFree(f"the shared memory of block {ended[0].index} is sent to, and that block has ended")
+    return named
+
+
 @instruction.register(WaitBarrierInst)
 def _(i: WaitBarrierInst, block: Block) -> Steps:
     if block.threads != block.all_threads:
         raise Unsupported(f"a wait for a barrier by {block.threads} of the block's {block.all_threads} threads")
     yield
     block.place = i
-    wait = PhaseWait(block.barriers[block.value(i.barrier)], block.value(i.phase))
+    wait = PhaseWait(block, block.barriers[block.value(i.barrier)], block.value(i.phase))
     if not wait.over():
-        wait.barrier.land(block)
         yield wait
         block.place = i
 
@@ -127,16 +155,26 @@ def _(i: CopyAsyncTensorGlobalToSharedInst, block: Block) -> Steps:
     block.place = i
     if block.threads != WARP:
         raise KernelError(f"a TMA load by {block.threads} threads; tilus 0.2.0 takes one whole warp")
-    if i.multicast_mask is not None:
-        raise Unsupported("a TMA load into several blocks")
     target, source = block.values[i.inputs[0]], i.inputs[1]
-    if target.buffer.over_threads:
-        raise MissingFence(f"TMA writes {target.buffer.name}, where threads may have written: no proxy fence between")
     _check_rows(block, source)
     region, mask = tile_region(block, source, i.offsets, i.dims, tuple(target.data.shape))
-    target.claim(block, PENDING)
     load_tile(block, region, mask)  # the global memory may be read from now on, until the copy has landed
-    block.barriers[block.value(i.mbarrier)].copies.append((target, region, mask))
+    for receiver in [block] if i.multicast_mask is None else _receivers(block, block.value(i.multicast_mask)):
+        tile = target if receiver is block else _same_place(target, block, receiver)
+        if tile.buffer.over_threads:
+            raise MissingFence(f"TMA writes {tile.buffer.name}, where threads may have written: no proxy fence between")
+        tile.claim(receiver, PENDING)
+        receiver.barriers[block.value(i.mbarrier)].copies.append((tile, region, mask))
+
+
+def _same_place(tile: SharedTile, block: Block, peer: Block) -> SharedTile:
+    """What is at the tile's addresses in the shared memory of another block of the cluster."""
+    place = block.shared.index(tile.buffer)
+    if len(peer.shared) <= place:
+        raise UseAfterFree(f"{tile.buffer.name} of block {peer.index} is sent to, which has not allocated it")
+    of = tile.data
+    view = partial(torch.as_strided, size=of.size(), stride=of.stride(), storage_offset=of.storage_offset())
+    return SharedTile.of(peer.shared[place]).view(view)
 
 
 def _check_rows(block: Block, tensor: GlobalTensor) -> None:

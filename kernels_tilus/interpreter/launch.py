@@ -190,6 +190,8 @@ class _Launch:
     def _clusters(self) -> list[list[Block]]:
         """Blocks that run together, in the order of their ranks."""
         extents = self.function.metadata.cluster_blocks
+        if any(size % extent for size, extent in zip(self._grid(), extents, strict=True)):
+            raise KernelError(f"a grid of {self._grid()} blocks, in clusters of {tuple(extents)}: not a multiple")
         clusters: dict[tuple[int, ...], Cluster] = {}
         for block in self.blocks:
             place = tuple(index // extent for index, extent in zip(block.index, extents, strict=True))
