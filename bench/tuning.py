@@ -149,7 +149,7 @@ def build_ahead(
 def choose(kernel: Kernel, problem: Problem, count: int, slug: str) -> list[Config]:
     """At most `count` different configs: the heuristic's, the tuned ones of this and the nearest shapes (these at most
     half of all), and a sample of the rest of the space, drawn by the problem's name alone."""
-    known = [kernel.config_from(fields) for fields in tuned.nearest(kernel.full_name, problem, slug)]
+    known = [kernel.config_from(entry["config"]) for entry in tuned.nearest(kernel.full_name, problem, slug)]
     known = [config for config in known if kernel.supports(problem, config) is None]
     first = list(dict.fromkeys([kernel.default_config(problem), *dict.fromkeys(known)]))[: max(1, count // 2)]
     rest = [config for config in kernel.configs(problem) if config not in first]

@@ -38,7 +38,7 @@ def slug_of(device: torch.device) -> str:
 
 
 def nearest(kernel_name: str, problem: Problem, slug: str) -> list[dict[str, Any]]:
-    """The fields of the configs that are tuned for the kernel on this device, those of the nearest problem first."""
+    """The kernel's entries in the table of this device, that of the nearest problem first."""
 
     def distance(entry: dict[str, Any]) -> tuple[int, float, bool]:
         pairs = {name: (value, entry["problem"][name]) for name, value in problem.key.items()}
@@ -47,17 +47,16 @@ def nearest(kernel_name: str, problem: Problem, slug: str) -> list[dict[str, Any
         unlike = sum(mine != theirs for mine, theirs in pairs.values() if type(mine) is not int)
         return unlike, apart, here != known
 
-    return [entry["config"] for entry in sorted(table(slug).get(kernel_name, []), key=distance)]
+    return sorted(table(slug).get(kernel_name, []), key=distance)
 
 
 @lru_cache(maxsize=4096)
 def pick(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, str]:
     """The config that a launcher uses where none is given, and where it is from: 'tuned' (searched for this very
-    problem), 'nearest' (for another), or 'heuristic' (the kernel's own; also where the nearest is one
-    that this problem cannot run on)."""
-    if known := nearest(kernel.full_name, problem, slug):
-        config = kernel.config_from(known[0])
+    problem), 'nearest' (for another, the nearest whose config this one can run on), or 'heuristic' (the kernel's own,
+    where there is none)."""
+    for entry in nearest(kernel.full_name, problem, slug):
+        config = kernel.config_from(entry["config"])
         if kernel.supports(problem, config) is None:
-            exact = any(entry["problem"] == problem.key for entry in table(slug)[kernel.full_name])
-            return config, "tuned" if exact else "nearest"
+            return config, "tuned" if entry["problem"] == problem.key else "nearest"
     return kernel.default_config(problem), "heuristic"

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import torch
 from tilus.ir.prog import Program
+from tilus.target import get_current_target, nvgpu_sm90
 
 BUILD_ATTEMPTS = 5
 # tilus 0.2.0 looks into its cache of programs without a lock: beside a process that builds the same one it may find
@@ -22,6 +23,19 @@ def may_use_pool(device: torch.device) -> bool:
         return True
     stream = torch.cuda.current_stream(device)
     return stream == torch.cuda.default_stream(device) and not torch.cuda.is_current_stream_capturing()
+
+
+def cluster_size() -> int:
+    """Blocks of a cluster for a kernel of many short blocks, which need not know of it; 1 on GPUs without clusters.
+
+    tilus 0.2.0 compiles every kernel for Hopper as one of clusters, of one block where nothing else is said; and those
+    a GPU hands out more slowly than blocks, and more slowly than clusters of two (measured: notes/README.md).
+    """
+    try:
+        target = get_current_target()
+    except RuntimeError:  # no GPU; the interpreter has clusters
+        return 2
+    return 2 if target.supports(nvgpu_sm90) else 1
 
 
 def launch(script, *args) -> None:

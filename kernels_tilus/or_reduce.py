@@ -46,7 +46,7 @@ OFFSET_LIMIT = 1 << 31  # tilus' offsets are int32
 @dataclass(frozen=True)
 class Build:
     """What a Script is compiled for. stride: of A's rows, in elements; vector: elements that one load may move; block:
-    outputs of a block of threads."""
+    outputs of a block of threads; cluster: blocks that are handed out together."""
 
     dtype: DataType
     k: int
@@ -54,6 +54,7 @@ class Build:
     vector: int
     block: int
     num_warps: int
+    cluster: int
 
 
 def settings(problem: OrReduce, config: OrReduceConfig, variant: str, stride: int, aligned_to: int) -> Build:
@@ -63,7 +64,9 @@ def settings(problem: OrReduce, config: OrReduceConfig, variant: str, stride: in
     while problem.k % vector or stride % vector or aligned_to % (vector * itemsize):
         vector //= 2
     block = config.block(problem, thread_a_row=variant in THREAD_A_ROW)
-    return Build(TILUS_DTYPE[problem.dtype], problem.k, stride, vector, block, config.num_warps)
+    return Build(
+        TILUS_DTYPE[problem.dtype], problem.k, stride, vector, block, config.num_warps, launching.cluster_size()
+    )
 
 
 def tile_layout(build: Build, thread_a_row: bool) -> RegisterLayout:
@@ -92,7 +95,8 @@ class OrReduceTile(tilus.Script):
 
     def __call__(self, a_ptr: void_p, y_ptr: void_p, rows: int32):
         block = self.build.block
-        self.attrs.blocks = cdiv(rows, block)
+        self.attrs.blocks = cdiv(cdiv(rows, block), self.build.cluster) * self.build.cluster
+        self.attrs.cluster_blocks = self.build.cluster
         self.attrs.warps = self.build.num_warps
         offset: int32 = self.blockIdx.x * block
 
@@ -113,7 +117,8 @@ class OrReduceUnrolled(tilus.Script):
 
     def __call__(self, a_ptr: void_p, y_ptr: void_p, rows: int32):
         block, k = self.build.block, self.build.k
-        self.attrs.blocks = cdiv(rows, block)
+        self.attrs.blocks = cdiv(cdiv(rows, block), self.build.cluster) * self.build.cluster
+        self.attrs.cluster_blocks = self.build.cluster
         self.attrs.warps = self.build.num_warps
         offset: int32 = self.blockIdx.x * block
 

@@ -45,6 +45,17 @@ def test_exact_nearest_and_heuristic(tables):
     assert tuned.pick(KERNEL, near, "unknown-gpu") == (KERNEL.default_config(near), "heuristic")
 
 
+def test_of_configs_that_cannot_run_the_next_nearest_is_taken(tables):
+    by_tma = entry(Matmul(16, 256, 7168), 8)
+    by_tma["config"]["tma"] = True
+    entries = [by_tma, entry(Matmul(64, 256, 7168), 4)]
+    (tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: entries}))
+    config, source = tuned.pick(KERNEL, Matmul(16, 256, 7170), "some-gpu")
+    assert (config.split_k, source) == (4, "nearest")
+    (tables / "other-gpu.json").write_text(json.dumps({KERNEL.full_name: [by_tma]}))
+    assert tuned.pick(KERNEL, Matmul(16, 256, 7170), "other-gpu")[1] == "heuristic"
+
+
 @pytest.mark.parametrize("path", sorted(tuned.TABLES.glob("*.json")), ids=lambda path: path.stem)
 def test_checked_in_tables_hold_configs_that_their_kernels_take(path):
     kernels = {kernel.full_name: kernel for package in (kernels_triton, kernels_tilus) for kernel in package.KERNELS}
