@@ -7,6 +7,7 @@ saying so.
 import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -93,17 +94,23 @@ def test_a_vector_goes_through_the_compiler(epilogue):
         assert Judge(problem, inputs).judge(out, 2).ok
 
 
-# For a GPU it is the search that takes the time: a process for each.
+def by_itself(what: Any, name: str):
+    """A parameter whose tests have a process to themselves."""
+    return pytest.param(what, marks=pytest.mark.xdist_group(name), id=name)
+
+
+# For a GPU it is the search that takes the time.
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    "kernel",
-    [pytest.param(kernel, marks=pytest.mark.xdist_group(kernel.full_name)) for kernel in ON_REQUEST],
-    ids=ids,
-)
+@pytest.mark.parametrize("kernel", [by_itself(kernel, kernel.full_name) for kernel in ON_REQUEST])
 @pytest.mark.parametrize(
     "problem",
-    [Matmul(16, 64, 2048, layout=Layout.NK, epilogue=Epilogue.RELU), Matmul(4, 256, 7168, layout=Layout.NK)],
-    ids=lambda problem: problem.name,
+    [
+        by_itself(problem, problem.name)
+        for problem in (
+            Matmul(16, 64, 2048, layout=Layout.NK, epilogue=Epilogue.RELU),
+            Matmul(4, 256, 7168, layout=Layout.NK),
+        )
+    ],
 )
 def test_it_passes_the_referee(kernel, problem, device):
     if reason := kernel.supports(problem, None):

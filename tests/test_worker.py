@@ -194,6 +194,7 @@ def test_a_death_that_is_nobodys_is_everybodys():
 
 
 @pytest.mark.gpu
+@pytest.mark.xdist_group("on_the_device")  # beside the others, whose hangs take as long
 class TestOnTheDevice:
     PROBLEM = Matmul(64, 256, 7168, layout=Layout.NK)
     EXPECTED = {  # noqa: RUF012
