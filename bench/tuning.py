@@ -148,12 +148,29 @@ def build_ahead(
 
 def choose(kernel: Kernel, problem: Problem, count: int, slug: str) -> list[Config]:
     """At most `count` different configs: the heuristic's, the tuned ones of this and the nearest shapes (these at most
-    half of all), and a sample of the rest of the space, drawn by the problem's name alone."""
+    half of all), and a sample of the rest of the space, drawn by the problem's name alone, of as many different tiles
+    as there is room for."""
     known = [kernel.config_from(entry["config"]) for entry in tuned.nearest(kernel.full_name, problem, slug)]
     known = [config for config in known if kernel.supports(problem, config) is None]
     first = list(dict.fromkeys([kernel.default_config(problem), *dict.fromkeys(known)]))[: max(1, count // 2)]
     rest = [config for config in kernel.configs(problem) if config not in first]
-    return first + random.Random(problem.name).sample(rest, min(len(rest), count - len(first)))
+    return first + _spread(rest, random.Random(problem.name))[: count - len(first)]
+
+
+def _spread(configs: Sequence[Config], order: random.Random) -> list[Config]:
+    """In a random order in which one config of everything that is compiled comes before a second of any."""
+    shuffled = order.sample(configs, len(configs))
+    turns: dict[tuple[Any, ...], int] = {}
+    turn_of = {}
+    for config in shuffled:
+        turn_of[config] = turns[_compiled(config)] = turns.get(_compiled(config), -1) + 1
+    return sorted(shuffled, key=turn_of.__getitem__)
+
+
+def _compiled(config: Config) -> tuple[Any, ...]:
+    """What of a config is compiled, and not told at a launch."""
+    at_launch = getattr(config, "AT_LAUNCH", ())
+    return tuple(item for item in vars(config).items() if item[0] not in at_launch)
 
 
 def search(
@@ -216,9 +233,7 @@ def _built(
     together: dict[tuple[Any, ...], list[Config]] = {}
     for name, configs in chosen.items():
         for config in configs:
-            at_launch = getattr(config, "AT_LAUNCH", ())
-            compiled = (item for item in vars(config).items() if item[0] not in at_launch)
-            together.setdefault((name, *compiled), []).append(config)
+            together.setdefault((name, *_compiled(config)), []).append(config)
     if not together:
         return {}
     start = time.monotonic()

@@ -143,6 +143,14 @@ def test_equal_spaces_are_sampled_equally(table):
     assert choose(made_up("a"), PROBLEM, 20, "none") != choose(made_up("a"), Matmul(1, 2, 3), 20, "none")
 
 
+def test_the_sample_has_as_many_tiles_as_it_has_room_for(table):
+    space = [MatmulConfig(16, 16, 16 * k, split, 1, 3) for k in range(1, 9) for split in range(1, 1 + k * k)]
+    chosen = choose(made_up(space=space), PROBLEM, 9, "none")
+    assert len({config.block_k for config in chosen[1:]}) == 8
+    again = choose(made_up(space=space), PROBLEM, 17, "none")
+    assert again[:9] == chosen and sorted(config.block_k for config in again[9:]) == [32, 48, 64, 80, 96, 112, 128, 128]
+
+
 def test_a_small_space_is_tried_whole(table):
     chosen = choose(made_up(space=SPACE[:5]), PROBLEM, 20, "none")
     assert set(chosen) == {*SPACE[:5], MatmulConfig(64, 64, 64, 1, 4, 4)}
