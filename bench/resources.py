@@ -296,10 +296,8 @@ def _compile_triton(kernel: Kernel, problem: Problem, config: Config, target: st
 
 def _compile_tilus(kernel: Kernel, problem: Problem, config: Config, target: str, folder: Path) -> list[GpuKernel]:
     import tilus
-    import tvm_ffi.libinfo
     from tilus.backends.codegen import generate_ir_module
     from tilus.drivers import BuildOptions, optimize_ir_module, optimize_program
-    from tilus.hidet import libinfo
     from tilus.hidet.backend.codegen import codegen
     from tilus.ir.tools import verify
 
@@ -309,19 +307,12 @@ def _compile_tilus(kernel: Kernel, problem: Problem, config: Config, target: str
     tilus.target.set_current_target(getattr(tilus.target, f"nvgpu_{target.replace('_', '')}"))
     with programs_only() as programs:
         kernel.build(problem, config)
-    arch = target.removeprefix("sm_")
-    include = [*libinfo.get_include_dirs(), libinfo.find_include_path(), tvm_ffi.libinfo.find_include_path()]
     gpu_kernels = []
     for program in programs:
         verify(program)
         module = optimize_ir_module(generate_ir_module(optimize_program(program, BuildOptions(), folder)), folder)
         codegen(module, src_out_path=str(folder / "source.cu"), target="cuda")
-        command = [contenders.nvcc(), "-cubin", "-gencode", f"arch=compute_{arch},code=sm_{arch}"]
-        # As tilus' own build has them.
-        command += ["-std=c++17", "-O3", "-ftz=true", "-prec-div=false", "--ptxas-options=-v"]
-        command += ["--keep", "--keep-dir", str(folder), *(f"-I{path}" for path in include)]
-        command += [str(folder / "source.cu"), "-o", str(folder / "source.cubin")]
-        log = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder).stderr
+        log = nvcc(folder / "source.cu", target)
         shared = {
             function.name: int(function.get_attr("cuda.dynamic_smem_bytes", 0))
             for function in module.functions.values()
@@ -329,6 +320,20 @@ def _compile_tilus(kernel: Kernel, problem: Problem, config: Config, target: str
         }
         gpu_kernels += read((folder / "source.ptx").read_text(), log, shared)
     return gpu_kernels
+
+
+def nvcc(source: Path, target: str) -> str:
+    """Compiles what tilus has generated, as tilus would, and leaves the PTX beside it; what `ptxas -v` told."""
+    import tvm_ffi.libinfo
+    from tilus.hidet import libinfo
+
+    arch, folder = target.removeprefix("sm_"), source.parent
+    include = [*libinfo.get_include_dirs(), libinfo.find_include_path(), tvm_ffi.libinfo.find_include_path()]
+    command = [contenders.nvcc(), "-cubin", "-gencode", f"arch=compute_{arch},code=sm_{arch}"]
+    command += ["-std=c++17", "-O3", "-ftz=true", "-prec-div=false", "--ptxas-options=-v"]
+    command += ["--keep", "--keep-dir", str(folder), *(f"-I{path}" for path in include)]
+    command += [str(source), "-o", str(source.with_suffix(".cubin"))]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder).stderr
 
 
 ENTRY_LOG = re.compile(

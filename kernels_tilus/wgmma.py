@@ -1,8 +1,9 @@
 """The product of a band on Hopper's tensor cores: wgmma on tiles in shared memory that TMA fills.
 
-One warpgroup, no warp for the copies alone: warp 0 issues the next TMA while the tensor cores work on what was issued
-last. A stage holds [rows, block_k] of both operands, cut along K into tiles of 128 bytes a row, the widest swizzle;
-one mbarrier a stage counts the bytes that arrive. What lies beyond an operand's extents arrives as zeros.
+One warpgroup, no warp for the copies alone: the product of a step is issued before the tensor cores are done with the
+one before, whose stage warp 0 has TMA fill again as soon as they are. A stage holds [rows, block_k] of both operands, cut
+along K into tiles of 128 bytes a row, the widest swizzle; one mbarrier a stage counts the bytes that arrive. What lies
+beyond an operand's extents arrives as zeros.
 
 tilus 0.2.0: its wgmma reads both operands along K (the descriptor's transpose bits are always 0), so B stored [K, N]
 is not for it; one warpgroup issues it, so a tile of 128 rows is two instructions one after the other.
@@ -16,15 +17,20 @@ would not compile for Hopper (`_HopperTensorCopy` below).
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import tilus
 import torch
 from tilus import int32, uint8
-from tilus.backends.emitter import BaseInstEmitter
+from tilus.backends.emitter import BaseInstEmitter, register_emitter
 from tilus.backends.emitters.cuda.cp_async_tensor import CopyAsyncTensorGlobalToSharedInstEmitter
+from tilus.hidet.ir.primitives.cuda.wgmma import wgmma_fence_operand
 from tilus.hidet.ir.type import DataType
+from tilus.ir.inst import Instruction
 from tilus.ir.instructions.cuda.cp_async_tensor import CopyAsyncTensorGlobalToSharedInst
+from tilus.ir.layout.inference.inference_rules.empty_rule import EmptyRule
+from tilus.ir.layout.inference.rule import register_rule
+from tilus.ir.layout.inference.validation_rules.always_ok import AlwaysOkayRule
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
 from tilus.target import nvgpu_sm90
 from tilus.utils import cdiv
@@ -53,6 +59,29 @@ class _HopperTensorCopy(CopyAsyncTensorGlobalToSharedInstEmitter):
 
 
 BaseInstEmitter.REGISTRY[CopyAsyncTensorGlobalToSharedInst][nvgpu_sm90] = _HopperTensorCopy
+
+
+@dataclass(frozen=True, eq=False)
+class ReadFromHereInst(Instruction):
+    """Of the input, an accumulator that has been waited for."""
+
+
+register_rule(ReadFromHereInst)(EmptyRule)
+register_rule(ReadFromHereInst)(AlwaysOkayRule)
+
+
+@register_emitter(ReadFromHereInst, target=nvgpu_sm90)
+class ReadFromHereEmitter(BaseInstEmitter):
+    def emit(self, inst: ReadFromHereInst) -> None:
+        registers = self.tensor2var[inst.register_input]
+        for i in range(inst.register_input.local_size):
+            self.append(wgmma_fence_operand(registers[i]))
+
+
+def read_from_here(script: tilus.Script, acc: RegisterTensor) -> None:
+    """After the wait for the last product, and before acc is read. tilus' wait does not name the registers that it is
+    for: nvcc else moves reads of them before it, and ptxas then serializes every wgmma."""
+    script._builder.append(ReadFromHereInst(None, (acc,)))
 
 
 def supports(problem: Matmul, config: MatmulConfig, rows: int, columns: int) -> str | None:
@@ -133,37 +162,38 @@ class WgmmaProduct(tilus.Script):
         fill: int32 = current
         fill_phase: int32 = 1  # at first nothing is to be waited for
         fill_k: int32 = k_begin
-        for step in self.range(steps + lag):
-            if step >= lag:
-                self.mbarrier.wait(full[current], phase=phase)
-                self.wgmma.fence()
-                for chunk in range(chunks):
-                    self.wgmma.mma(sa[current * chunks + chunk], sb[current * chunks + chunk].transpose(), acc)
-                self.wgmma.commit_group()
-                current += 1
-                if current == self.num_stages:
-                    current = 0
-                    phase = 1 - phase
-            self.sync()  # every warp has waited for the product before: its stage is filled while this one goes on
-            if self.paired:
-                if step > lag:
-                    with self.single_warp():
-                        self.mbarrier.arrive_and_expect_tx_multicast(
-                            read[fill], transaction_bytes=0, multicast_mask=BOTH
-                        )
+        if steps > 0:  # around the last wait, too: joined by a path without a product, ptxas serializes every wgmma
+            for step in self.range(steps + lag):
+                if step >= lag:
+                    self.mbarrier.wait(full[current], phase=phase)
+                    self.wgmma.fence()
+                    for chunk in range(chunks):
+                        self.wgmma.mma(sa[current * chunks + chunk], sb[current * chunks + chunk].transpose(), acc)
+                    self.wgmma.commit_group()
+                    current += 1
+                    if current == self.num_stages:
+                        current = 0
+                        phase = 1 - phase
+                self.wgmma.wait_group(1)  # for the product before; the tensor cores have the next one by now
+                self.sync()  # every warp has waited: the stage of the product before is filled while this one goes on
+                if self.paired:
+                    if step > lag:
+                        with self.single_warp():
+                            self.mbarrier.arrive_and_expect_tx_multicast(
+                                read[fill], transaction_bytes=0, multicast_mask=BOTH
+                            )
+                    if fill_k < k_end:
+                        self.mbarrier.wait(read[fill], phase=fill_phase, scope="cluster")
                 if fill_k < k_end:
-                    self.mbarrier.wait(read[fill], phase=fill_phase, scope="cluster")
-            if fill_k < k_end:
-                with self.single_warp():
-                    self.fill_stage(ga, gb, sa, sb, full, fill, offset_a, offset_b, fill_k)
-            fill_k += self.block_k
-            fill += 1
-            if fill == self.num_stages:
-                fill = 0
-                fill_phase = 1 - fill_phase
-            # Here, not one product later: else nvcc moves reads of acc before the wait that would follow the loop, and
-            # ptxas then serializes every wgmma.
+                    with self.single_warp():
+                        self.fill_stage(ga, gb, sa, sb, full, fill, offset_a, offset_b, fill_k)
+                fill_k += self.block_k
+                fill += 1
+                if fill == self.num_stages:
+                    fill = 0
+                    fill_phase = 1 - fill_phase
             self.wgmma.wait_group(0)
+            read_from_here(self, acc)
         if self.paired:
             self.cluster.sync()  # nothing that the other sends is under way
         else:

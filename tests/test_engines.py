@@ -1,6 +1,7 @@
 """The engines of tilus' products: each right on shapes that fit no tile, and chosen by what the operands allow."""
 
 import json
+import re
 from dataclasses import asdict, replace
 
 import cuda_source
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 import kernels_tilus
-from bench import contenders
+from bench import contenders, resources
 from bench.resources import Task, compile_all
 from common.accuracy import Judge
 from common.epilogue import Epilogue
@@ -183,6 +184,22 @@ def test_an_engine_is_compiled_to_its_instructions_without_spills(engine, tmp_pa
     assert gpu_kernel.spills == 0 and not gpu_kernel.over("sm_90a")
     assert set(gpu_kernel.instructions.get("tensor cores", {})) == products
     assert set(gpu_kernel.instructions.get("async copies", {})) == copies
+
+
+@pytest.mark.parametrize("engine", ["wgmma", "wgmma_pairs", "wgmma_swapped"])
+@pytest.mark.parametrize("name", ["tiled", "atomic", "stream_k"])
+def test_a_product_is_started_while_the_one_before_goes_on(name, engine, tmp_path):
+    """ptxas waits for each where it thinks that somebody reads the sums in between, and says so."""
+    kernel, (config, *_) = contenders.find(f"tilus/{name}"), COMPILED[engine]
+    if reason := kernel.supports(SPLIT, own := kernel.config_from(vars(config))):
+        pytest.skip(reason)
+    if contenders.nvcc() is None:
+        pytest.skip("there is no nvcc")
+    (source,) = cuda_source.cuda_sources(kernel, SPLIT, own, tmp_path)
+    (tmp_path / "source.cu").write_text(source)
+    log = resources.nvcc(tmp_path / "source.cu", "sm_90a")
+    assert "Used" in log and "injected" not in log and "serialized" not in log
+    assert len(re.findall(r"^\s+tilus_cuda_wgmma_wait_group_[01]\(\);", source, re.MULTILINE)) == 2
 
 
 SPLIT = Matmul(256, 256, 7168, layout=NK)

@@ -26,6 +26,7 @@ from torch import Tensor as Tile
 from kernels_tilus.interpreter.errors import KernelError, MissingFence, Unsupported, UseAfterFree
 from kernels_tilus.interpreter.machine import Block, Steps, instruction, load_tile, tile_region
 from kernels_tilus.interpreter.memory import PENDING, Region, SharedTile
+from kernels_tilus.wgmma import ReadFromHereInst
 
 WARP, WARPGROUP = 32, 128  # threads
 TMA_ALIGNMENT = 16  # bytes
@@ -225,6 +226,11 @@ def _(i: WgmmaMmaSSInst, block: Block) -> None:
 def _(i: WgmmaCommitGroupInst, block: Block) -> None:
     block.product_groups.append(block.open_products)
     block.open_products = []
+
+
+@instruction.register(ReadFromHereInst)
+def _(i: ReadFromHereInst, block: Block) -> None:
+    block.tile(i.register_input)
 
 
 @instruction.register(WgmmaWaitGroupInst)
