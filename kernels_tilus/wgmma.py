@@ -1,9 +1,9 @@
 """The product of a band on Hopper's tensor cores: wgmma on tiles in shared memory that TMA fills.
 
 One warpgroup, no warp for the copies alone: the product of a step is issued before the tensor cores are done with the
-one before, whose stage warp 0 has TMA fill again as soon as they are. A stage holds [rows, block_k] of both operands, cut
-along K into tiles of 128 bytes a row, the widest swizzle; one mbarrier a stage counts the bytes that arrive. What lies
-beyond an operand's extents arrives as zeros.
+one before, whose stage warp 0 has TMA fill again as soon as they are. A stage holds [rows, block_k] of both operands,
+cut along K into tiles of 128 bytes a row, the widest swizzle; one mbarrier a stage counts the bytes that arrive. What
+lies beyond an operand's extents arrives as zeros.
 
 tilus 0.2.0: its wgmma reads both operands along K (the descriptor's transpose bits are always 0), so B stored [K, N]
 is not for it; one warpgroup issues it, so a tile of 128 rows is two instructions one after the other.
