@@ -20,6 +20,7 @@ import random
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -159,12 +160,12 @@ def choose(kernel: Kernel, problem: Problem, count: int, slug: str) -> list[Conf
 
 def _spread(configs: Sequence[Config], order: random.Random) -> list[Config]:
     """In a random order in which one config of everything that is compiled comes before a second of any."""
-    shuffled = order.sample(configs, len(configs))
-    turns: dict[tuple[Any, ...], int] = {}
-    turn_of = {}
-    for config in shuffled:
-        turn_of[config] = turns[_compiled(config)] = turns.get(_compiled(config), -1) + 1
-    return sorted(shuffled, key=turn_of.__getitem__)
+    turns: Counter[tuple[Any, ...]] = Counter()
+    in_turns = []
+    for config in order.sample(configs, len(configs)):
+        in_turns.append((turns[_compiled(config)], config))
+        turns[_compiled(config)] += 1
+    return [config for _, config in sorted(in_turns, key=lambda pair: pair[0])]
 
 
 def _compiled(config: Config) -> tuple[Any, ...]:

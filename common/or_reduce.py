@@ -113,21 +113,15 @@ class OrReduceConfig:
 
 WARPS = (1, 2, 4, 8)
 WIDEST_LOAD = 16  # bytes
-MOST_BYTES = 256
+BYTES_PER_THREAD = (16, 32, 64, 128, 256)
 SMALLEST_BLOCK = 8
 PROGRAMS = 264  # two on each of Hopper's 132 multiprocessors
 
 
-def bytes_per_thread(problem: OrReduce, *, thread_a_row: bool) -> list[int]:
-    """What is searched. thread_a_row: one, two and four rows a thread; else 16 to 256 bytes."""
-    if thread_a_row:
-        return [rows * row_bytes(problem) for rows in (1, 2, 4)]
-    return [count for count in (1 << i for i in range(10)) if WIDEST_LOAD <= count <= MOST_BYTES]
-
-
 def space(problem: OrReduce, *, thread_a_row: bool) -> list[OrReduceConfig]:
-    """thread_a_row: a thread reads whole rows of A; else the threads of a warp share them."""
-    counts = bytes_per_thread(problem, thread_a_row=thread_a_row)
+    """thread_a_row: a thread reads whole rows of A, one, two or four; else the threads of a warp share them, and each
+    reads 16 to 256 bytes."""
+    counts = [rows * row_bytes(problem) for rows in (1, 2, 4)] if thread_a_row else BYTES_PER_THREAD
     configs = [OrReduceConfig(count, num_warps) for num_warps in WARPS for count in counts]
     return [config for config in configs if config.block(problem, thread_a_row=thread_a_row) >= SMALLEST_BLOCK]
 
@@ -135,19 +129,18 @@ def space(problem: OrReduce, *, thread_a_row: bool) -> list[OrReduceConfig]:
 def default_config(problem: OrReduce, *, thread_a_row: bool) -> OrReduceConfig:
     """Four warps, and of 128 bytes a thread as many as leave two blocks for every multiprocessor: blocks cost time to
     be handed out, and the smallest problems have few."""
-    configs = [
-        OrReduceConfig(count, 4) for count in bytes_per_thread(problem, thread_a_row=thread_a_row) if count <= 128
-    ]
-    fewest = OrReduceConfig(bytes_per_thread(problem, thread_a_row=thread_a_row)[0], 4)
-    enough = (
+    by_bytes = [config for config in space(problem, thread_a_row=thread_a_row) if config.num_warps == 4]
+    enough = [
         config
-        for config in reversed(configs)
+        for config in by_bytes
+        if config.bytes_per_thread <= 128
         if config.block(problem, thread_a_row=thread_a_row) * PROGRAMS <= problem.rows
-    )
-    return next(enough, fewest)
+    ]
+    return enough[-1] if enough else by_bytes[0]
 
 
 def supports_config(config: OrReduceConfig, *, thread_a_row: bool) -> str | None:
+    """Powers of two, which is what blocks and layouts are made of; a load at least, where rows are shared."""
     least = 1 if thread_a_row else WIDEST_LOAD
     if config.bytes_per_thread < least or config.bytes_per_thread & (config.bytes_per_thread - 1):
         return f"bytes_per_thread is {config.bytes_per_thread}; accepted: a power of two, {least} or more"

@@ -37,6 +37,14 @@ class BandConfig(MatmulConfig):
     swap: bool = False
     tma: bool = False
 
+    @property
+    def described(self) -> bool:
+        """Whether a launch takes the operands as descriptors."""
+        return self.tma
+
+    def by_pointers(self) -> "BandConfig":
+        return replace(self, tma=False)
+
 
 @dataclass(frozen=True)
 class SpecializedConfig(BandConfig):
@@ -45,6 +53,13 @@ class SpecializedConfig(BandConfig):
     where it comes from the host (triton-lang/triton issue 11587)."""
 
     specialize: bool = False
+
+    @property
+    def described(self) -> bool:
+        return self.tma and not self.specialize
+
+    def by_pointers(self) -> "SpecializedConfig":
+        return replace(self, tma=False, specialize=False)
 
 
 # (block_m, block_n, block_k, num_warps, num_stages): the 27 of the decompose-K study's optimized kernel ...
@@ -153,13 +168,18 @@ def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
     least = (8 if config.swap else 16, 16, 16)
     if any(block < size or block & (block - 1) for block, size in zip(blocks, least, strict=True)):
         return f"blocks {blocks} are not powers of two, {least} or more"
-    shared = (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages
+    shared = stage_bytes(problem, config)
     if shared > SHARED_MEMORY_LIMIT:
         return f"{config.num_stages} stages take {shared} bytes of shared memory, over {SHARED_MEMORY_LIMIT}"
     rows = (problem.k, problem.k if problem.layout is Layout.NK else problem.n)
     if config.tma and any(row * problem.dtype.itemsize % TMA_ALIGNMENT for row in rows):
         return f"rows of A and B are {rows} elements; accepted: multiples of {TMA_ALIGNMENT} bytes, as TMA copies"
     return None
+
+
+def stage_bytes(problem: Matmul, config: MatmulConfig) -> int:
+    """Of shared memory, of all stages."""
+    return (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages
 
 
 def supports_specialized(problem: Matmul, config: SpecializedConfig | None = None) -> str | None:
@@ -171,7 +191,7 @@ def supports_specialized(problem: Matmul, config: SpecializedConfig | None = Non
     rows = config.block_n if config.swap else config.block_m
     if not config.tma or config.num_warps != 4 or rows != SPECIALIZED_ROWS or problem.dtype is torch.float32:
         return f"specialize; accepted: half precision, tma, 4 warps, {SPECIALIZED_ROWS} rows of what is computed"
-    stages = (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages
+    stages = stage_bytes(problem, config)
     sums = 4 * config.block_m * config.block_n  # on their way to the store, beside the stages
     if stages + sums > SHARED_MEMORY_LIMIT:
         return f"{config.num_stages} stages and the sums take {stages + sums} bytes, over {SHARED_MEMORY_LIMIT}"
@@ -222,7 +242,7 @@ def operands(problem: Matmul, config: BandConfig, a: Tensor | torch.dtype, b: Te
     if not addressable(*tensors):
         accepted = f"addresses and row strides of {TMA_ALIGNMENT}-byte multiples, as config asks for TMA"
         raise ValueError(f"a has strides {a.stride()}, b {b.stride()}; accepted: {accepted}")
-    if getattr(config, "specialize", False):
+    if not config.described:
         return a, b
     stride_am, stride_bk, stride_bn = input_strides(problem, *tensors)
     shape_b, strides_b, block_b = [problem.k, problem.n], [stride_bk, stride_bn], [config.block_k, config.block_n]
@@ -257,7 +277,7 @@ def prepared(
     """common.call.prepared, by pointers where TMA cannot address these tensors, and the config was found for others."""
     problem, chosen, out = call.prepared(kernel, a, b, epilogue, bias, out, out_dtype, config)
     if config is None and chosen.tma and not addressable(a, b):
-        chosen = replace(chosen, tma=False, **({"specialize": False} if isinstance(chosen, SpecializedConfig) else {}))
+        chosen = chosen.by_pointers()
     return problem, chosen, out
 
 

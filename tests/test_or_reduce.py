@@ -148,7 +148,12 @@ def test_what_suits_one_k_runs_at_another(kernel, dtype):
     small, large = OrReduce(512, 512, 4, dtype), OrReduce(512, 512, LARGEST_K, dtype)
     for config in {*kernel.configs(small), *kernel.configs(large)}:
         for problem in (small, large):
-            assert kernel.supports(problem, config) is None or kernel.supports(problem) is not None
+            assert kernel.supports(problem, config) is None
+    for found_for, k in ((small, LARGEST_K), (large, 4)):
+        found = sorted(kernel.configs(found_for), key=lambda config: (config.num_warps, config.bytes_per_thread))
+        inputs = OrReduce(2, 9, k, dtype).inputs("cpu")
+        for config in (found[0], found[-1]):
+            assert torch.equal(run(kernel, inputs.a, config), answer(inputs.a))
 
 
 A = torch.zeros(4, 6, 8, dtype=INT64)

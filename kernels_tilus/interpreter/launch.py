@@ -177,7 +177,7 @@ class _Launch:
         indices = [(x, y, z) for z, y, x in itertools.product(*map(range, reversed(grid)))]
         self.blocks = [Block(self, number, index, grid) for number, index in enumerate(indices)]
         with _one_torch_thread():
-            run_blocks(self._clusters(), schedule)
+            run_blocks(self._clusters(grid), schedule)
         for pointer, instruction in self._allocated.values():
             left = pointer.buffer.data.nonzero() if instruction.require_clean else []
             if len(left):
@@ -187,11 +187,11 @@ class _Launch:
                     f"element {element} ({len(left)} of {pointer.high} are not zero)\n  {self.describe(instruction)}"
                 )
 
-    def _clusters(self) -> list[list[Block]]:
+    def _clusters(self, grid: tuple[int, int, int]) -> list[list[Block]]:
         """Blocks that run together, in the order of their ranks."""
         extents = self.function.metadata.cluster_blocks
-        if any(size % extent for size, extent in zip(self._grid(), extents, strict=True)):
-            raise KernelError(f"a grid of {self._grid()} blocks, in clusters of {tuple(extents)}: not a multiple")
+        if any(size % extent for size, extent in zip(grid, extents, strict=True)):
+            raise KernelError(f"a grid of {grid} blocks, in clusters of {tuple(extents)}: not a multiple")
         clusters: dict[tuple[int, ...], Cluster] = {}
         for block in self.blocks:
             place = tuple(index // extent for index, extent in zip(block.index, extents, strict=True))
