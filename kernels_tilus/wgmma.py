@@ -129,7 +129,8 @@ def shared_beside_barriers(script: tilus.Script, dtype: DataType, shape: Sequenc
 
 
 class WgmmaProduct(tilus.Script):
-    """Of a Script with block_k, num_stages and dtype, fp16 or bf16, on WARPS warps; paired: see above."""
+    """Of a Script with block_k, num_stages and dtype, fp16 or bf16, on WARPS warps; with paired, see above, and
+    cluster_m: PAIR where it is, else 1."""
 
     def wgmma_product(
         self,
@@ -223,18 +224,13 @@ class WgmmaProduct(tilus.Script):
             self.tma.global_to_shared(
                 src=ga, dst=sa[stage * chunks + chunk], offsets=[offset_a, chunk_k], mbarrier=full[stage]
             )
-            if not self.paired:
-                self.tma.global_to_shared(
-                    src=gb, dst=sb[stage * chunks + chunk], offsets=[offset_b, chunk_k], mbarrier=full[stage]
-                )
-        if self.paired:
-            for turn in range(chunks // PAIR):
-                own_chunk: int32 = turn * PAIR + self.blockIdx.x % PAIR
-                own_k: int32 = offset_k + own_chunk * STEP_K
-                self.tma.global_to_shared(
-                    src=gb,
-                    dst=sb[stage * chunks + own_chunk],
-                    offsets=[offset_b, own_k],
-                    mbarrier=full[stage],
-                    multicast_mask=BOTH,
-                )
+        for turn in range(chunks // self.cluster_m):
+            own_chunk: int32 = turn * self.cluster_m + self.blockIdx.x % self.cluster_m
+            own_k: int32 = offset_k + own_chunk * STEP_K
+            self.tma.global_to_shared(
+                src=gb,
+                dst=sb[stage * chunks + own_chunk],
+                offsets=[offset_b, own_k],
+                mbarrier=full[stage],
+                multicast_mask=BOTH if self.paired else None,
+            )

@@ -90,6 +90,27 @@ class Slices(tilus.Script):
         self.store_global(out, tile + turned * self.cast(factor, dtype=float16), offsets=[row, 0])
 
 
+class InTwos(tilus.Script):
+    """Blocks that come in clusters of two."""
+
+    def __call__(self, out_ptr: ~int32, blocks: int32):
+        self.attrs.blocks = [blocks]
+        self.attrs.cluster_blocks = [2]
+        self.attrs.warps = 1
+        out = self.global_view(out_ptr, dtype=int32, shape=[blocks])
+        block: int32 = self.blockIdx.x
+        self.store_global(out, self.register_tensor(dtype=int32, shape=[1], init=lambda i: block), offsets=[block])
+
+
+def test_a_grid_is_whole_clusters():
+    """As a launch on a GPU has it."""
+    out = torch.full((4,), -1, dtype=torch.int32)
+    interpreter.run(InTwos(), out, 4)
+    assert out.tolist() == [0, 1, 2, 3]
+    with pytest.raises(interpreter.KernelError, match=r"a grid of \(3, 1, 1\) blocks, in clusters of \(2, 1, 1\)"):
+        interpreter.run(InTwos(), out, 3)
+
+
 class Scalars(tilus.Script):
     """C's arithmetic: division truncates."""
 
