@@ -389,12 +389,15 @@ def range_product(
         else:
             b = tl.make_tensor_descriptor(b, [k_end, n], [stride_bk, 1], [BLOCK_K, BLOCK_N])
     if TMA != "":  # zero beyond the matrix
+        # For the second half of a halved tile Triton adds its rows to these coordinates, and with them to whatever is
+        # computed alike, such as the offsets of the caller's store, to which it adds them once more: so they are not.
+        half_m, half_n = pid_m * (BLOCK_M // 2), pid_n * (BLOCK_N // 2)
         for k_start in tl.range(k_begin, k_end, BLOCK_K, warp_specialize=SPECIALIZE):
             if TMA == "nk":
-                b_stored = b.load([pid_n * BLOCK_N, k_start])
+                b_stored = b.load([half_n + half_n, k_start])
             else:
-                b_stored = b.load([k_start, pid_n * BLOCK_N])
-            a_tile = a.load([pid_m * BLOCK_M, k_start])
+                b_stored = b.load([k_start, half_n + half_n])
+            a_tile = a.load([half_m + half_m, k_start])
             b_tile = b_stored.T if TMA == "nk" else b_stored
             acc = step_product(a_tile, b_tile, acc, SWAP)
     else:

@@ -143,7 +143,7 @@ def test_an_impossible_config_is_one_clear_error(kernel):
 
 @each_kernel
 @pytest.mark.parametrize("dtype", [INT32, INT64], ids=str)
-def test_what_suits_one_k_runs_at_another(kernel, dtype):
+def test_what_suits_one_k_runs_at_another(kernel, dtype, device):
     """The config of the nearest problem is taken: it must be one for every K, and of a block as large in bytes."""
     small, large = OrReduce(512, 512, 4, dtype), OrReduce(512, 512, LARGEST_K, dtype)
     for config in {*kernel.configs(small), *kernel.configs(large)}:
@@ -151,7 +151,7 @@ def test_what_suits_one_k_runs_at_another(kernel, dtype):
             assert kernel.supports(problem, config) is None
     for found_for, k in ((small, LARGEST_K), (large, 4)):
         found = sorted(kernel.configs(found_for), key=lambda config: (config.num_warps, config.bytes_per_thread))
-        inputs = OrReduce(2, 9, k, dtype).inputs("cpu")
+        inputs = OrReduce(2, 9, k, dtype).inputs(device)
         for config in (found[0], found[-1]):
             assert torch.equal(run(kernel, inputs.a, config), answer(inputs.a))
 
