@@ -3,8 +3,6 @@
 The kernels differ in how the sums of the bands meet; that is what their files hold.
 """
 
-from collections.abc import Callable
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,7 +20,6 @@ from kernels_triton.epilogue import apply_epilogue, has_bias
 
 SHARED_MEMORY_LIMIT = 227 * 1024  # per block, Hopper
 TMA_ALIGNMENT = 16  # bytes
-SPECIALIZED_ROWS = 128  # 64 for each of the warpgroups that multiply
 
 
 @dataclass(frozen=True)
@@ -36,30 +33,6 @@ class BandConfig(MatmulConfig):
     group_m: int = 8
     swap: bool = False
     tma: bool = False
-
-    @property
-    def described(self) -> bool:
-        """Whether a launch takes the operands as descriptors."""
-        return self.tma
-
-    def by_pointers(self) -> "BandConfig":
-        return replace(self, tma=False)
-
-
-@dataclass(frozen=True)
-class SpecializedConfig(BandConfig):
-    """specialize: a warpgroup copies, by TMA, for two that multiply, 64 rows of the tile each; on Hopper. For kernels
-    that only store their sum. Triton halves a tile between the two where its descriptor is made by the program, and not
-    where it comes from the host (triton-lang/triton issue 11587)."""
-
-    specialize: bool = False
-
-    @property
-    def described(self) -> bool:
-        return self.tma and not self.specialize
-
-    def by_pointers(self) -> "SpecializedConfig":
-        return replace(self, tma=False, specialize=False)
 
 
 # (block_m, block_n, block_k, num_warps, num_stages): the 27 of the decompose-K study's optimized kernel ...
@@ -95,22 +68,6 @@ DESCRIBED = [
     *[(16, 64, 128, 4, 10), (32, 64, 128, 4, 8), (64, 32, 128, 4, 8), (64, 64, 64, 4, 12), (64, 64, 128, 4, 6)],
     *[(64, 128, 64, 4, 8), (64, 128, 128, 4, 4), (128, 64, 64, 4, 8)],
 ]
-# Multiplied by two warpgroups, for which a third copies.
-SPECIALIZED = [
-    *[(128, 64, 64, 4, 4), (128, 64, 64, 4, 8), (128, 64, 128, 4, 3), (128, 64, 128, 4, 4), (128, 128, 64, 4, 3)],
-    *[(128, 128, 64, 4, 4), (128, 128, 64, 4, 5), (128, 128, 128, 4, 2), (128, 256, 64, 4, 2)],
-    *[(32, 128, 128, 4, 4), (64, 128, 64, 4, 6), (64, 128, 128, 4, 3)],
-]
-
-
-def specialized_tiles(problem: Matmul) -> list[SpecializedConfig]:
-    """`tiles`, and those of SPECIALIZED that fit."""
-    specialized = [
-        SpecializedConfig(*blocks, 1, num_warps, num_stages, swap=blocks[0] < 128, tma=True, specialize=True)
-        for *blocks, num_warps, num_stages in SPECIALIZED
-        if rows_fit(blocks[0], problem.m)
-    ]
-    return [*(SpecializedConfig(**vars(tile)) for tile in tiles(problem)), *specialized]
 
 
 def tiles(problem: Matmul) -> list[BandConfig]:
@@ -168,34 +125,13 @@ def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
     least = (8 if config.swap else 16, 16, 16)
     if any(block < size or block & (block - 1) for block, size in zip(blocks, least, strict=True)):
         return f"blocks {blocks} are not powers of two, {least} or more"
-    shared = stage_bytes(problem, config)
+    shared = (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages
     if shared > SHARED_MEMORY_LIMIT:
         return f"{config.num_stages} stages take {shared} bytes of shared memory, over {SHARED_MEMORY_LIMIT}"
     rows = (problem.k, problem.k if problem.layout is Layout.NK else problem.n)
     if config.tma and any(row * problem.dtype.itemsize % TMA_ALIGNMENT for row in rows):
         return f"rows of A and B are {rows} elements; accepted: multiples of {TMA_ALIGNMENT} bytes, as TMA copies"
     return None
-
-
-def stage_bytes(problem: Matmul, config: MatmulConfig) -> int:
-    """Of shared memory, of all stages."""
-    return (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages
-
-
-def supports_specialized(problem: Matmul, config: SpecializedConfig | None = None) -> str | None:
-    """As `supports`; and what specialized warps take."""
-    if config is None or not config.specialize:
-        return supports(problem, config)
-    if torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0):
-        return "specialize is for Hopper's wgmma alone, compute capability 9.0"
-    rows = config.block_n if config.swap else config.block_m
-    if not config.tma or config.num_warps != 4 or rows != SPECIALIZED_ROWS or problem.dtype is torch.float32:
-        return f"specialize; accepted: half precision, tma, 4 warps, {SPECIALIZED_ROWS} rows of what is computed"
-    stages = stage_bytes(problem, config)
-    sums = 4 * config.block_m * config.block_n  # on their way to the store, beside the stages
-    if stages + sums > SHARED_MEMORY_LIMIT:
-        return f"{config.num_stages} stages and the sums take {stages + sums} bytes, over {SHARED_MEMORY_LIMIT}"
-    return supports(problem, config)
 
 
 def grid(problem: Matmul, config: MatmulConfig) -> tuple[int, int]:
@@ -233,17 +169,14 @@ def input_strides(problem: Matmul, a: Tensor | None = None, b: Tensor | None = N
 
 
 def operands(problem: Matmul, config: BandConfig, a: Tensor | torch.dtype, b: Tensor | torch.dtype):
-    """a, b as a kernel takes them: as they are, or with `config.tma` as descriptors of their tiles, if programs do not
-    make them; for tensors as the problem has them where dtypes are given. Raises ValueError for tensors that TMA cannot
-    address."""
+    """a, b as a kernel takes them: as they are, or with `config.tma` as descriptors of their tiles; for tensors as the
+    problem has them where dtypes are given. Raises ValueError for tensors that TMA cannot address."""
     if not config.tma:
         return a, b
     tensors = (a, b) if isinstance(a, Tensor) else ()
     if not addressable(*tensors):
         accepted = f"addresses and row strides of {TMA_ALIGNMENT}-byte multiples, as config asks for TMA"
         raise ValueError(f"a has strides {a.stride()}, b {b.stride()}; accepted: {accepted}")
-    if not config.described:
-        return a, b
     stride_am, stride_bk, stride_bn = input_strides(problem, *tensors)
     shape_b, strides_b, block_b = [problem.k, problem.n], [stride_bk, stride_bn], [config.block_k, config.block_n]
     if problem.layout is Layout.NK:
@@ -276,8 +209,8 @@ def prepared(
 ) -> tuple[Matmul, BandConfig, Tensor]:
     """common.call.prepared, by pointers where TMA cannot address these tensors, and the config was found for others."""
     problem, chosen, out = call.prepared(kernel, a, b, epilogue, bias, out, out_dtype, config)
-    if config is None and chosen.tma and not addressable(a, b):
-        chosen = chosen.by_pointers()
+    if config is None and not addressable(a, b):
+        chosen = replace(chosen, tma=False)
     return problem, chosen, out
 
 
@@ -287,29 +220,18 @@ def starter(warmup: bool):
     def start(kernel, grid, *args, **options):
         if warmup:
             kernel.warmup(*args, grid=grid, **options)
-        elif options.get("SPECIALIZE"):  # what the caller has as Triton's allocator stays
-            copy_context().run(_launch_with_scratch, kernel[grid], args, options)
         else:
             kernel[grid](*args, **options)
 
     return start
 
 
-def _launch_with_scratch(launch: Callable, args: tuple, options: dict) -> None:
-    """Of a kernel whose programs make descriptors, which takes global memory for them."""
-    triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda"))
-    launch(*args, **options)
-
-
 @triton.jit
-def tile_of(
-    pid, m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr, BRANCH: tl.constexpr = True
-):
-    """pid_m, pid_n in group-major order: programs that run together share rows of A and columns of B in L2. BRANCH:
-    for few rows, whose loads need not wait for two divisions; behind one, Triton does not specialize warps."""
+def tile_of(pid, m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
+    """pid_m, pid_n in group-major order: programs that run together share rows of A and columns of B in L2."""
     num_pid_m = tl.cdiv(m, BLOCK_M)
     num_pid_n = tl.cdiv(n, BLOCK_N)
-    if BRANCH and num_pid_m == 1:
+    if num_pid_m == 1:  # few rows: the loads need not wait for two divisions
         pid_m = pid * 0
         pid_n = pid
     else:
@@ -341,7 +263,6 @@ def band_product(
     EVEN_K: tl.constexpr,
     SWAP: tl.constexpr,
     TMA: tl.constexpr,
-    SPECIALIZE: tl.constexpr = False,
 ):
     """`range_product` over band `split`, of `band_steps` steps of BLOCK_K; zero where there is no more K."""
     k_begin = split * band_steps * BLOCK_K
@@ -349,7 +270,7 @@ def band_product(
     # fmt: off
     return range_product(
         a, b, m, n, k_begin, k_end, stride_am, stride_bk, stride_bn, pid_m, pid_n,
-        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, SWAP, TMA, SPECIALIZE,
+        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, SWAP, TMA,
     )
     # fmt: on
 
@@ -374,7 +295,6 @@ def range_product(
     EVEN_K: tl.constexpr,
     SWAP: tl.constexpr,
     TMA: tl.constexpr,
-    SPECIALIZE: tl.constexpr = False,
 ):
     """fp32 [BLOCK_M, BLOCK_N]: the tile of A[:, k_begin:k_end] @ B[k_begin:k_end, :], in steps of BLOCK_K; k_begin
     is a multiple of it, and k_end where it is not K. a, b: as `operands` gives them."""
@@ -382,22 +302,13 @@ def range_product(
         acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
     else:
         acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    if SPECIALIZE:
-        a = tl.make_tensor_descriptor(a, [m, k_end], [stride_am, 1], [BLOCK_M, BLOCK_K])
-        if TMA == "nk":
-            b = tl.make_tensor_descriptor(b, [n, k_end], [stride_bn, 1], [BLOCK_N, BLOCK_K])
-        else:
-            b = tl.make_tensor_descriptor(b, [k_end, n], [stride_bk, 1], [BLOCK_K, BLOCK_N])
     if TMA != "":  # zero beyond the matrix
-        # For the second half of a halved tile Triton adds its rows to these coordinates, and with them to whatever is
-        # computed alike, such as the offsets of the caller's store, to which it adds them once more: so they are not.
-        half_m, half_n = pid_m * (BLOCK_M // 2), pid_n * (BLOCK_N // 2)
-        for k_start in tl.range(k_begin, k_end, BLOCK_K, warp_specialize=SPECIALIZE):
+        for k_start in range(k_begin, k_end, BLOCK_K):
             if TMA == "nk":
-                b_stored = b.load([half_n + half_n, k_start])
+                b_stored = b.load([pid_n * BLOCK_N, k_start])
             else:
-                b_stored = b.load([k_start, half_n + half_n])
-            a_tile = a.load([half_m + half_m, k_start])
+                b_stored = b.load([k_start, pid_n * BLOCK_N])
+            a_tile = a.load([pid_m * BLOCK_M, k_start])
             b_tile = b_stored.T if TMA == "nk" else b_stored
             acc = step_product(a_tile, b_tile, acc, SWAP)
     else:

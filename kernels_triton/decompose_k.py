@@ -32,12 +32,12 @@ from common.kernel import Kernel, Language
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_triton import band
-from kernels_triton.band import SpecializedConfig, band_product, finish, tile_of
+from kernels_triton.band import BandConfig, band_product, finish, tile_of
 from kernels_triton.epilogue import apply_epilogue, has_bias
 
 
 @dataclass(frozen=True)
-class DecomposeKConfig(SpecializedConfig):
+class DecomposeKConfig(BandConfig):
     """reduce_block: elements of C that a program of the vector reducer sums; reduce_warps: its warps. The tile
     reducer takes the tile of the product."""
 
@@ -50,7 +50,7 @@ def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
     warp for every 32 elements, and, of few bands, one of 16 bytes a thread."""
     space = [
         DecomposeKConfig(**vars(replace(tile, split_k=split_k)), reduce_block=reduce_block, reduce_warps=reduce_warps)
-        for tile in band.specialized_tiles(problem)
+        for tile in band.tiles(problem)
         for split_k in band.splits(problem)
         for reduce_block, reduce_warps in _reducers(split_k)[: 1 if variant == "tile" else None]
     ]
@@ -72,7 +72,7 @@ def supports(problem: Matmul, config: DecomposeKConfig | None = None) -> str | N
     """Any problem; a config must fit shared memory and Triton's powers of two."""
     if config is not None and config.reduce_block & (config.reduce_block - 1):
         return f"reduce_block {config.reduce_block} is not a power of two"
-    return band.supports_specialized(problem, config)
+    return band.supports(problem, config)
 
 
 def workspace_bytes(problem: Matmul, config: DecomposeKConfig) -> int:
@@ -99,19 +99,18 @@ def _matmul_partials_kernel(
     EVEN_K: tl.constexpr,
     SWAP: tl.constexpr,
     TMA: tl.constexpr,
-    SPECIALIZE: tl.constexpr,
     PDL: tl.constexpr,
 ):
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
     split = tl.program_id(1)
-    pid_m, pid_n = tile_of(tl.program_id(0), m, n, BLOCK_M, BLOCK_N, GROUP_M, not SPECIALIZE)
+    pid_m, pid_n = tile_of(tl.program_id(0), m, n, BLOCK_M, BLOCK_N, GROUP_M)
     offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
     # fmt: off
     acc = band_product(
         a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, pid_m, pid_n, split, band_steps,
-        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, SWAP, TMA, SPECIALIZE,
+        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, SWAP, TMA,
     )
     # fmt: on
     partials_ptrs = partials_ptr + (split.to(tl.int64) * m + offs_m[:, None]) * n + offs_n[None, :]
@@ -195,7 +194,6 @@ def _launch(
         band.grid(problem, config),
         *(*band.operands(problem, config, a, b), partials, m, n, k, *in_strides, steps),
         **band.meta(problem, config),
-        SPECIALIZE=config.specialize,
         PDL=pdl,
     )
     reduction = (partials, bias, out, m, n, *out_strides)

@@ -24,24 +24,24 @@ from common.kernel import Kernel, Language
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_triton import band
-from kernels_triton.band import SpecializedConfig, finish, range_product, tile_of
+from kernels_triton.band import BandConfig, finish, range_product, tile_of
 
 
-def configs(problem: Matmul) -> list[SpecializedConfig]:
+def configs(problem: Matmul) -> list[BandConfig]:
     """Every tile."""
-    return [config for config in band.specialized_tiles(problem) if supports(problem, config) is None]
+    return band.space(problem, (1,))
 
 
-def default_config(problem: Matmul) -> SpecializedConfig:
+def default_config(problem: Matmul) -> BandConfig:
     """Tiles that cover M up to 64 rows."""
-    return SpecializedConfig(*band.default_tile(problem, programs=1))
+    return BandConfig(*band.default_tile(problem, programs=1))
 
 
-def supports(problem: Matmul, config: SpecializedConfig | None = None) -> str | None:
+def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
     """As every band kernel; and there is one band."""
     if config is not None and config.split_k != 1:
         return f"split_k is {config.split_k}; accepted: 1, as nothing is split"
-    return band.supports_specialized(problem, config)
+    return band.supports(problem, config)
 
 
 @triton.jit(do_not_specialize=["m"])
@@ -66,22 +66,21 @@ def _matmul_tiled_kernel(
     EVEN_K: tl.constexpr,
     SWAP: tl.constexpr,
     TMA: tl.constexpr,
-    SPECIALIZE: tl.constexpr,
     EPILOGUE: tl.constexpr,
 ):
-    pid_m, pid_n = tile_of(tl.program_id(0), m, n, BLOCK_M, BLOCK_N, GROUP_M, not SPECIALIZE)
+    pid_m, pid_n = tile_of(tl.program_id(0), m, n, BLOCK_M, BLOCK_N, GROUP_M)
     offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
     # fmt: off
     acc = range_product(
         a_ptr, b_ptr, m, n, 0, k, stride_am, stride_bk, stride_bn, pid_m, pid_n,
-        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, SWAP, TMA, SPECIALIZE,
+        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, SWAP, TMA,
     )
     # fmt: on
     finish(acc, bias_ptr, c_ptr, m, n, stride_cm, stride_cn, offs_m, offs_n, EPILOGUE)
 
 
-def _launch(problem: Matmul, config: SpecializedConfig, tensors, in_strides, out_strides, start):
+def _launch(problem: Matmul, config: BandConfig, tensors, in_strides, out_strides, start):
     """tensors: a, b, bias, out."""
     start(
         _matmul_tiled_kernel,
@@ -90,7 +89,6 @@ def _launch(problem: Matmul, config: SpecializedConfig, tensors, in_strides, out
         *tensors[2:],
         *(problem.m, problem.n, problem.k, *in_strides, *out_strides),
         **band.meta(problem, config),
-        SPECIALIZE=config.specialize,
         EPILOGUE=problem.epilogue.value,
     )
 
@@ -103,7 +101,7 @@ def matmul(
     bias: Tensor | None = None,
     out: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
-    config: SpecializedConfig | None = None,
+    config: BandConfig | None = None,
 ) -> Tensor:
     """C [M, N] = epilogue(a [M, K] @ b [K, N]), see common.checks.matmul_problem for what is accepted and raised.
 
@@ -115,7 +113,7 @@ def matmul(
     return out
 
 
-def build(problem: Matmul, config: SpecializedConfig) -> None:
+def build(problem: Matmul, config: BandConfig) -> None:
     """Compiles for the current device into Triton's cache; operands as the problem and the launcher allocate them."""
     bias = problem.dtype if problem.epilogue.has_bias else None
     tensors = problem.dtype, problem.dtype, bias, problem.out_dtype
@@ -129,7 +127,7 @@ KERNEL = Kernel(
     language=Language.TRITON,
     protocol=Protocol.NONE,
     launch=matmul,
-    config_type=SpecializedConfig,
+    config_type=BandConfig,
     configs=configs,
     default_config=default_config,
     build=build,

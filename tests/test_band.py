@@ -29,74 +29,10 @@ PROBLEMS = [
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
 def test_every_protocol_takes_every_engine(kernel, engine, problem, device):
     config = replace(cases.split_config(kernel, problem, 2), block_m=16, block_n=16, block_k=64, **ENGINES[engine])
-    if isinstance(config, band.SpecializedConfig):
-        config = replace(config, specialize=False)  # 128 rows alone, below
     inputs = problem.inputs(device)
     out = torch.full((problem.m, problem.n), float("nan"), dtype=problem.out_dtype, device=device)
     cases.run(kernel, problem, inputs, out=out, config=config)
     cases.assert_right(kernel, problem, Judge(problem, inputs), out, config)
-
-
-SPECIALIZED = [kernel for kernel in KERNELS if issubclass(kernel.config_type, band.SpecializedConfig)]
-
-
-@pytest.mark.parametrize("kernel", SPECIALIZED, ids=lambda kernel: kernel.full_name)
-@pytest.mark.parametrize("swap", [False, True])
-@pytest.mark.parametrize("layout", Layout)
-def test_specialized_warps_are_right(kernel, layout, swap, device):
-    """Ragged everywhere; of the last band nothing is left."""
-    problem = Matmul(200, 136, 328, layout=layout, epilogue=Epilogue.RELU)
-    blocks = (32, 128, 64) if swap else (128, 32, 64)
-    config = kernel.config_type(*blocks, cases.split_config(kernel, problem, 4).split_k, 4, 3, swap=swap, tma=True)
-    config = replace(config, specialize=True)
-    inputs = problem.inputs(device)
-    out = torch.full((problem.m, problem.n), float("nan"), dtype=problem.out_dtype, device=device)
-    for _ in range(2):
-        cases.run(kernel, problem, inputs, out=out, config=config)
-        cases.assert_right(kernel, problem, Judge(problem, inputs), out, config)
-
-
-@pytest.mark.parametrize("layout", Layout)
-@pytest.mark.parametrize("swap", [False, True])
-def test_three_warpgroups_where_one_copies(layout, swap, tmp_path):
-    problem = Matmul(1024, 256, 7168, layout=layout)
-    blocks = (64, 128, 64) if swap else (128, 128, 64)
-    for name in ("tiled", "decompose_k.vector_pdl"):
-        kernel = contenders.find(f"triton/{name}")
-        split_k = 1 if name == "tiled" else 8
-        plain = kernel.config_type(*blocks, split_k, num_warps=4, num_stages=3, swap=swap, tma=True)
-        both = [replace(plain, specialize=specialize) for specialize in (False, True)]
-        outcomes = compile_all([Task(kernel, problem, config, "space", "sm_90a") for config in both], tmp_path)
-        assert [outcome.error for outcome in outcomes] == ["", ""]
-        one, three = (outcome.gpu_kernels[0] for outcome in outcomes)
-        assert (one.threads, three.threads) == (128, 384)
-        assert not three.spills and not three.over("sm_90a")
-        assert set(three.instructions["tensor cores"]) == {"wgmma.mma_async"}
-        assert set(three.instructions["async copies"]) == {"tensor load"}
-
-
-def test_what_cannot_be_specialized_has_a_reason():
-    kernel, problem = contenders.find("triton/decompose_k.vector"), Matmul(1024, 256, 7168)
-    config = kernel.config_type(128, 128, 64, 8, 4, 4, tma=True, specialize=True)
-    assert kernel.supports(problem, config) is None
-    for changed in ({"tma": False}, {"num_warps": 8}, {"block_m": 64}, {"swap": True, "block_n": 64}):
-        assert "specialize; accepted: half precision, tma, 4 warps" in kernel.supports(
-            problem, replace(config, **changed)
-        )
-    assert "stages and the sums take" in kernel.supports(problem, replace(config, num_stages=6))
-    assert "half precision" in kernel.supports(replace(problem, dtype=torch.float32), config)
-
-
-def test_the_callers_allocator_stays(device, monkeypatch):
-    """Of Triton's, which one that makes descriptors needs."""
-    from triton.runtime import _allocation
-
-    before = _allocation._allocator.get()
-    kernel, problem = contenders.find("triton/tiled"), Matmul(130, 32, 64)
-    config = kernel.config_type(128, 32, 64, 1, 4, 2, tma=True, specialize=True)
-    inputs = problem.inputs(device)
-    kernel.launch(inputs.a, inputs.b, config=config)
-    assert _allocation._allocator.get() is before
 
 
 @pytest.mark.gpu
@@ -107,7 +43,7 @@ def test_every_tile_is_right(problem, device):
     kernel = contenders.find("triton/decompose_k.vector")
     inputs = problem.inputs(device)
     judge = Judge(problem, inputs)
-    for tile in band.specialized_tiles(problem):
+    for tile in band.tiles(problem):
         config = kernel.config_type(**vars(replace(tile, split_k=7)))
         if kernel.supports(problem, config) is None:
             cases.assert_right(kernel, problem, judge, cases.run(kernel, problem, inputs, config=config), config)
