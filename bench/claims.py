@@ -140,7 +140,7 @@ def compared(rows: Sequence[Row], one: str, other: str) -> list[Compared]:
     found = []
     for problem in firsts.keys() & seconds.keys():
         (one_row, first), (other_row, second) = firsts[problem], seconds[problem]
-        searched = not {one_row.config_source, other_row.config_source} & {"nearest", "heuristic"}
+        searched = not (one_row.not_searched or other_row.not_searched)
         verdict = "tie"
         if first["speedup_low"] > second["speedup_high"]:
             verdict = "ahead"

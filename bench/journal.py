@@ -87,6 +87,11 @@ class Row:
         """Whether it is what the other contenders of its problem are held against."""
         return self.contender == op_of(self.problem).baseline
 
+    @property
+    def not_searched(self) -> bool:
+        """Whether its config was found for another shape, or by no search: the kernel's own rule."""
+        return self.config_source in ("nearest", "heuristic")
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

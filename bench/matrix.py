@@ -250,7 +250,7 @@ def problems_table(rows: Sequence[Row]) -> Table:
     baseline = baseline_name(rows)
     header = [what, *(f"{cell.language}\n{cell.protocol}" for cell in made)]
     foot = f"Times {baseline} ({timing}) of the cell's fastest contender; = a tie with {baseline}; * fastest of all; "
-    foot += "° config of the nearest shape searched."
+    foot += "° config not searched for this shape."
     return Table(f"the cells by {what}", header, lines, foot=foot)
 
 

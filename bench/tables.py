@@ -304,7 +304,7 @@ def speedups_table(rows: Sequence[Row]) -> Table:
 
 
 def speedup_cell(row: Row | None, timing: str, fastest: str | None) -> str:
-    """Times the baseline, marked: ° the config is of the nearest shape searched, = a tie, * it is the `fastest`. Of the
+    """Times the baseline, marked: ° the config was not searched for this shape, = a tie, * it is the `fastest`. Of the
     baseline its microseconds."""
     if row is None:
         return ""
@@ -312,7 +312,7 @@ def speedup_cell(row: Row | None, timing: str, fastest: str | None) -> str:
     if row.is_baseline:
         text = f"{figures['median_us']:.1f}"
     else:
-        text = f"{figures['speedup']:.2f}{'°' * (row.config_source == 'nearest')}"
+        text = f"{figures['speedup']:.2f}{'°' * row.not_searched}"
     return text + " =" * (figures["verdict"] == "tie") + " *" * (row.contender == fastest)
 
 
@@ -347,7 +347,7 @@ def _overview_cell(row: Row | None, lead: str | None, fastest: float | None) -> 
     if row.status != PASSED or lead not in row.timing:
         return row.status
     figures = row.timing[lead]
-    text = f"{figures['median_us']:.1f}{'°' * (row.config_source == 'nearest')}"
+    text = f"{figures['median_us']:.1f}{'°' * row.not_searched}"
     if figures["verdict"] != "baseline":
         text += f" ({figures['speedup']:.2f}x{', tie' if figures['verdict'] == 'tie' else ''})"
     return text + " *" * (figures["median_us"] == fastest)
@@ -355,7 +355,7 @@ def _overview_cell(row: Row | None, lead: str | None, fastest: float | None) -> 
 
 def _legend(rows: Sequence[Row], lead: str | None) -> str:
     temperature = {"cold": "cold L2", "warm": "warm L2", "host": "host time of a call"}.get(lead, "not timed")
-    marks = "* fastest; ° config of the nearest shape searched"
+    marks = "* fastest; ° config not searched for this shape"
     return f"Microseconds ({temperature}, median), times faster than {baseline_name(rows)}; {marks}"
 
 

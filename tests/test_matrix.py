@@ -98,7 +98,7 @@ def test_each_problem_has_its_best_of_every_cell():
     assert len(full) == 5
 
 
-def test_a_config_of_another_shape_is_marked():
+def test_a_config_that_was_not_searched_is_marked():
     changed = [replace(of, config_source="nearest") if of.contender == VECTOR else of for of in rows()]
     assert matrix.problems_table(changed).lines[0][1] == "1.25° *"
 

@@ -278,7 +278,8 @@ def test_it_runs_as_a_script(journal):
     assert "| contender |" in made.stdout
 
 
-def test_a_config_of_another_shape_is_marked():
+@pytest.mark.parametrize("source", ["nearest", "heuristic"])
+def test_a_config_that_was_not_searched_is_marked(source):
     rows = router_rows()
-    rows[1].config_source = "nearest"
+    rows[1].config_source = source
     assert "| 8.0° (1.25x) * |" in tables.readme_table(rows)
