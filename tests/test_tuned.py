@@ -4,13 +4,12 @@ import json
 
 import pytest
 
-import kernels_tilus
-import kernels_triton
+from bench import contenders
 from bench.ops import OPS
 from common import tuned
 from common.problem import Layout, Matmul
 
-KERNEL = next(kernel for kernel in kernels_triton.KERNELS if kernel.full_name == "triton/decompose_k.vector")
+KERNEL = contenders.find("triton/decompose_k.vector")
 
 
 @pytest.fixture
@@ -58,10 +57,9 @@ def test_of_configs_that_cannot_run_the_next_nearest_is_taken(tables):
 
 @pytest.mark.parametrize("path", sorted(tuned.TABLES.glob("*.json")), ids=lambda path: path.stem)
 def test_checked_in_tables_hold_configs_that_their_kernels_take(path):
-    kernels = {kernel.full_name: kernel for package in (kernels_triton, kernels_tilus) for kernel in package.KERNELS}
     for name, entries in json.loads(path.read_text()).items():
         for item in entries:
-            kernel = kernels[name]
+            kernel = contenders.find(name)
             problem = OPS[kernel.op].problem.from_fields(item["problem"])
             assert kernel.supports(problem, kernel.config_from(item["config"])) is None
 
