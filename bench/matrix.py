@@ -11,6 +11,7 @@ from statistics import geometric_mean
 from bench.journal import PASSED, Row
 from bench.ops import BASELINES
 from bench.tables import (
+    NOT_SEARCHED,
     Table,
     baseline_name,
     by_problem,
@@ -250,7 +251,7 @@ def problems_table(rows: Sequence[Row]) -> Table:
     baseline = baseline_name(rows)
     header = [what, *(f"{cell.language}\n{cell.protocol}" for cell in made)]
     foot = f"Times {baseline} ({timing}) of the cell's fastest contender; = a tie with {baseline}; * fastest of all; "
-    foot += "° config not searched for this shape."
+    foot += f"{NOT_SEARCHED}."
     return Table(f"the cells by {what}", header, lines, foot=foot)
 
 

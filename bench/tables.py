@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 TIMINGS = ("cold", "warm", "host")
 REGRESSED = 3  # the exit code
+NOT_SEARCHED = "° config not searched for this shape"
 FAIL_OVER_HELP = f"exit {REGRESSED} where a contender is slower by more percent than this, or is broken"
 
 NUMBER = re.compile(r"[+-]?\d[\d.]*%?( .*)?")  # what a column to be set flush right begins with
@@ -355,7 +356,7 @@ def _overview_cell(row: Row | None, lead: str | None, fastest: float | None) -> 
 
 def _legend(rows: Sequence[Row], lead: str | None) -> str:
     temperature = {"cold": "cold L2", "warm": "warm L2", "host": "host time of a call"}.get(lead, "not timed")
-    marks = "* fastest; ° config not searched for this shape"
+    marks = f"* fastest; {NOT_SEARCHED}"
     return f"Microseconds ({temperature}, median), times faster than {baseline_name(rows)}; {marks}"
 
 

@@ -153,7 +153,7 @@ def choose(kernel: Kernel, problem: Problem, count: int, slug: str) -> list[Conf
     as there is room for."""
     known = [kernel.config_from(entry["config"]) for entry in tuned.nearest(kernel.full_name, problem, slug)]
     known = [config for config in known if kernel.supports(problem, config) is None]
-    first = list(dict.fromkeys([kernel.default_config(problem), *dict.fromkeys(known)]))[: max(1, count // 2)]
+    first = list(dict.fromkeys([kernel.default_config(problem), *known]))[: max(1, count // 2)]
     rest = [config for config in kernel.configs(problem) if config not in first]
     return first + _spread(rest, random.Random(problem.name))[: count - len(first)]
 
