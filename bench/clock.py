@@ -3,7 +3,8 @@
 cold   GPU time of one launch on data that is not in L2: an event pair around it, on argument sets in rotation
        that together exceed three times the L2, enqueued behind a delay on the GPU long enough that no host gap
        can fall between the events. The rotation goes on from one contender to the next: a set comes back only after all
-       others. Scratch memory of the contender's own is not rotated.
+       others. Where the sets are too small for a few thousand to be as much, memory that is nobody's is read between
+       launches, for what they lack. Scratch memory of the contender's own is not rotated.
 warm   GPU time of one launch on data that is in L2 where it fits: launches captured in a CUDA graph, replayed.
 host   CPU time of one call, with a queue too short for the call to wait.
 
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,6 +27,7 @@ from torch import Tensor
 from common.tensors import named_tensors
 
 L2_MULTIPLE = 3
+MOST_SETS = 4096
 COLD_LAUNCHES = 20
 WARM_LAUNCHES = 50
 HOST_CALLS = 20
@@ -104,6 +107,9 @@ class DeviceClock(Protocol):
     def delay(self, seconds: float) -> None:
         """Keeps the device busy, enqueued."""
 
+    def read(self, part: int, parts: int) -> None:
+        """Reads that part of three times the L2, of memory that is nobody's, enqueued."""
+
     def synchronize(self) -> None: ...
 
     def capture(self, call: Callable[[], Any], launches: int) -> Graph:
@@ -144,8 +150,8 @@ def time_together(
 ) -> list[Samples]:
     """The samples of each contender, in their order. `tell` is called with the name of whoever runs next.
 
-    Raises NotTimed for the first contender that cannot be timed this way, ValueError for cold argument sets
-    that would fit into three times the L2.
+    Raises NotTimed for the first contender that cannot be timed this way, ValueError for fewer cold argument sets than
+    `cold_sets`.
     """
     with _no_collection():
         return _time_together(contenders, mode, rounds, device, tell)
@@ -196,8 +202,8 @@ def _low_rounds(readings: Sequence[Sequence[Reading]]) -> list[int]:
 
 
 def cold_sets(bytes_per_set: int, l2_bytes: int) -> int:
-    """How many argument sets together exceed three times the L2; two or more."""
-    return max(2, L2_MULTIPLE * l2_bytes // bytes_per_set + 1)
+    """How many argument sets together exceed three times the L2; two or more, and MOST_SETS at most."""
+    return min(MOST_SETS, max(2, L2_MULTIPLE * l2_bytes // bytes_per_set + 1))
 
 
 class _Queued:
@@ -233,14 +239,16 @@ class _Cold(_Queued):
         if any(len(c.argument_sets) != self.sets for c in contenders):
             raise ValueError("contenders have argument sets of different counts; accepted: the same rotation for all")
         total = min(sum(arguments.nbytes for arguments in c.argument_sets) for c in contenders)
-        if total <= L2_MULTIPLE * device.l2_bytes or self.sets < 2:
+        self.small = total <= L2_MULTIPLE * device.l2_bytes
+        if self.sets < (MOST_SETS if self.small else 2):
             raise ValueError(
                 f"{self.sets} argument sets hold {total} bytes; accepted: 2 or more sets that exceed "
-                f"{L2_MULTIPLE} times the L2 of {device.l2_bytes} bytes"
+                f"{L2_MULTIPLE} times the L2 of {device.l2_bytes} bytes, or {MOST_SETS}"
             )
+        others = f"and other memory of {L2_MULTIPLE} times the L2 read in turn with them, " if self.small else ""
         self.method = (
             f"cold L2: event pair per launch, all enqueued behind a delay on the GPU; {self.sets} argument sets of "
-            f"together {total / 2**20:.0f} MiB in rotation, L2 {device.l2_bytes / 2**20:.0f} MiB; "
+            f"together {total / 2**20:.0f} MiB in rotation, {others}L2 {device.l2_bytes / 2**20:.0f} MiB; "
             "scratch memory of the contender's own is not rotated"
         )
 
@@ -250,6 +258,8 @@ class _Cold(_Queued):
         def enqueue() -> list[tuple[Any, Any]]:
             pairs = []
             for _ in range(COLD_LAUNCHES):
+                if self.small:
+                    self.device.read(self.next_set, self.sets)
                 start = self.device.record()
                 timed.call(self.next_set)
                 pairs.append((start, self.device.record()))
@@ -399,6 +409,18 @@ class CudaClock:
 
     def delay(self, seconds: float) -> None:
         torch.cuda._sleep(int(seconds * self._cycles_per_s))
+
+    def read(self, part: int, parts: int) -> None:
+        words = self._others.numel() // parts
+        torch.sum(self._others[part * words : (part + 1) * words], dim=0, out=self._sum)
+
+    @cached_property
+    def _others(self) -> Tensor:
+        return torch.zeros(L2_MULTIPLE * self.l2_bytes // 8, dtype=torch.int64, device=self.device)
+
+    @cached_property
+    def _sum(self) -> Tensor:
+        return torch.empty((), dtype=torch.int64, device=self.device)
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.device)

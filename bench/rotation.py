@@ -27,7 +27,7 @@ def clock_of(device: torch.device) -> CudaClock:
 
 
 class Rotation:
-    """Copies of a problem's inputs and an output each, shared by all contenders, that exceed three times the L2."""
+    """Copies of a problem's inputs and an output each, shared by all contenders: as many as the cold clock wants."""
 
     def __init__(self, problem: Problem, device: torch.device, seed: int):
         self.problem = problem

@@ -26,6 +26,7 @@ class FakeDevice:
         self.readings = list(readings or [])
         self.host = self.gpu = 0.0
         self.capturing: list[Callable[[], None]] | None = None
+        self.read_parts: list[tuple[int, int]] = []
 
     def launch(self, microseconds: float, work: Callable[[], None] = lambda: None) -> None:
         if self.capturing is not None:
@@ -52,6 +53,9 @@ class FakeDevice:
 
     def delay(self, seconds: float) -> None:
         self.gpu = max(self.gpu, self.host) + seconds
+
+    def read(self, part: int, parts: int) -> None:
+        self.launch(3.0, lambda: self.read_parts.append((part, parts)))
 
     def synchronize(self) -> None:
         self.host = max(self.host, self.gpu)
@@ -162,10 +166,20 @@ def test_cold_refuses_sets_that_stay_in_l2(l2_bytes, sets):
         time_together([contender(device, 5, sets=sets)], "cold", 2, device)
 
 
-@pytest.mark.parametrize("bytes_per_set", [1, 1000, 60_000_000, 10**12])
+@pytest.mark.parametrize("bytes_per_set", [1, 1000, 60_000, 60_000_000, 10**12])
 def test_enough_sets_are_made_for_cold(bytes_per_set):
     count = clock.cold_sets(bytes_per_set, 60_000_000)
-    assert count >= 2 and count * bytes_per_set > 3 * 60_000_000
+    assert 2 <= count <= clock.MOST_SETS
+    assert count == clock.MOST_SETS or count * bytes_per_set > 3 * 60_000_000
+
+
+def test_other_memory_is_read_between_launches_on_small_sets(monkeypatch):
+    monkeypatch.setattr(clock, "MOST_SETS", 7)
+    device, calls = FakeDevice(l2_bytes=10_000), []
+    (samples,) = time_together([contender(device, 5.0, sets=7, calls=calls)], "cold", 4, device)
+    assert np.allclose(samples.rounds, 5.0)  # the reading is in no window
+    assert device.read_parts == [(index, 7) for _, index in calls]
+    assert "other memory of 3 times the L2" in samples.method
 
 
 def test_warm_is_per_launch_of_a_replay():
@@ -294,6 +308,25 @@ class TestOnTheDevice:
         medians = [stats.summary(each.rounds).median_us for each in samples]
         assert max(medians) / min(medians) < apart
         assert samples[0].clocks.readings or samples[0].clocks.reason
+
+    def test_small_sets_are_cold_as_well(self, device, monkeypatch):
+        def fn(a, *, out):
+            return torch.add(a, 1, out=out)
+
+        count = clock.cold_sets(2 * 4096, device.l2_bytes)
+        assert count == clock.MOST_SETS  # which fit into the L2
+        sets = [
+            Arguments((torch.zeros(1024, device="cuda"),), {"out": torch.zeros(1024, device="cuda")})
+            for _ in range(count)
+        ]
+
+        def median() -> float:
+            (samples,) = time_together([Timed("small", fn, sets)], "cold", 40, device)
+            return stats.summary(samples.rounds).median_us
+
+        cold = median()
+        monkeypatch.setattr(device, "read", lambda part, parts: None)
+        assert cold > median()
 
     def test_a_waiting_call_cannot_be_timed_cold(self, device):
         def fn(a, b, *, out):
