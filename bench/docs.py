@@ -3,6 +3,8 @@ figure is typed and no quotation goes stale.
 
     <!-- results:router-nk -->                       a line a problem; or with patterns of contenders:
     <!-- results:router-nk torch/mm triton/* -->
+    <!-- problems:router-references -->              a table a problem, with what contenders told; or of these problems:
+    <!-- problems:router-references 16x* -->
     <!-- matrix:router-nk -->                        language x protocol
     <!-- plots:router-nk speedup floor -->           these of bench.plots, drawn into notes/plots
     <!-- counters:router -->                         what ncu counted; or of these contenders:
@@ -21,12 +23,13 @@ import os
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bench import claims, counters, matrix, plots, tables
 
 MARKED = re.compile(
-    r"(<!-- (results|matrix|plots|printed|claims|counters|code)(?::(\S+))?((?: \S+)*) -->\n).*?(<!-- /\2 -->)",
+    r"(<!-- (results|problems|matrix|plots|printed|claims|counters|code)(?::(\S+))?((?: \S+)*) -->\n).*?(<!-- /\2 -->)",
     re.DOTALL,
 )
 FORMATTING = ("# fmt: off", "# fmt: on")
@@ -131,6 +134,18 @@ class _Page:
 
     def _results(self, rows: list[tables.Row], words: list[str], file: Path) -> str:
         return tables.readme_table(rows, words or tables.README_CONTENDERS)
+
+    def _problems(self, rows: list[tables.Row], words: list[str], file: Path) -> str:
+        patterns = words or ["*"]
+        chosen = {
+            name: of
+            for name, of in tables.by_problem(rows).items()
+            if any(fnmatchcase(name, pattern) for pattern in patterns)
+        }
+        if not chosen:
+            raise ValueError(f"problems:{file.stem}: none is {', '.join(patterns)}")
+        made = [tables.problem_table(of).markdown() for of in chosen.values()]
+        return "\n".join([*made, f"{tables.source_of(rows)}. Microseconds with quartiles, times with 95% intervals.\n"])
 
     def _matrix(self, rows: list[tables.Row], words: list[str], file: Path) -> str:
         return "\n".join(table.markdown() for table in matrix.page_tables(rows))

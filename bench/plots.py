@@ -13,7 +13,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogFormatter, NullLocator
 
 from bench import matrix
 from bench.journal import Row
@@ -97,9 +97,10 @@ class Panel:
 
 
 def kinds(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows of what may share a plot, by a name for its file: one workload, dtype, layout and epilogue."""
+    """The rows of what may share a plot, by a name for its file: one workload, dtype, layout and epilogue; in the order
+    of `by_problem`."""
     grouped: dict[str, list[Row]] = {}
-    for row in rows:
+    for row in (row for of in by_problem(rows).values() for row in of):
         parts, known = row.problem["name"].split("-"), row.workload.split("-")
         kind = [part for part in parts if part not in known and not SIZES.fullmatch(part)]
         grouped.setdefault("-".join([row.workload, *kind]), []).append(row)
@@ -451,6 +452,7 @@ def _set_axes(axes: Axes, panel: Panel, what: str, drawn: Sequence[Series]) -> N
     if values and max(values) > WIDE * min(values):
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.4)))
 
 
 def _label(axes: Axes, ends: Sequence[tuple[Series, float, float]]) -> None:

@@ -1,5 +1,7 @@
 """What pages show of the rows: filled in between markers, plots drawn beside them."""
 
+from dataclasses import replace
+
 import pytest
 from made_rows import router_rows
 
@@ -61,6 +63,15 @@ def test_a_page_has_the_matrix_and_the_claims(results, tmp_path):
     assert docs.update([doc]) == []
 
 
+def test_a_page_has_a_table_of_each_problem_asked_for(results, tmp_path):
+    doc = page(tmp_path, "problems:router-nk", "problems:router-nk 1x*")
+    docs.update([doc])
+    every, first = doc.read_text().split("<!-- problems:router-nk 1x* -->")
+    tables_of = [text.count("| contender | protocol |") for text in (every, first)]
+    assert tables_of == [len({row.problem["name"] for row in router_rows()}), 1]
+    assert "| torch/mm" in first and "**router 1x256x7168-bf16-nk**" in first
+
+
 def test_a_pages_plots_are_drawn_anew_when_their_rows_change(results, tmp_path):
     doc = page(tmp_path, "plots:router-nk speedup pareto")
     drawn = [tmp_path / "notes" / "plots" / "h200" / f"router-nk-{name}.svg" for name in ("speedup", "pareto")]
@@ -70,7 +81,9 @@ def test_a_pages_plots_are_drawn_anew_when_their_rows_change(results, tmp_path):
     assert "![router-nk-speedup](plots/h200/router-nk-speedup.svg)" in doc.read_text()
     assert [plots.stamped(file) for file in drawn] == [plots.stamp(router_rows())] * 2
     assert docs.update([doc], write=False) == []
-    Journal(tmp_path / "results" / "h200" / "router-nk.jsonl").append(router_rows()[0])
+    row = router_rows()[0]
+    slower = {**row.timing["cold"], "median_us": 2 * row.timing["cold"]["median_us"]}
+    Journal(tmp_path / "results" / "h200" / "router-nk.jsonl").append(replace(row, timing={"cold": slower}))
     assert docs.update([doc], write=False) == drawn
 
 
@@ -80,6 +93,7 @@ def test_a_pages_plots_are_drawn_anew_when_their_rows_change(results, tmp_path):
         ("plots:router-nk", "none asked for; there are latency"),
         ("plots:router-nk speed", "speed asked for; there are latency"),
         ("plots:router-nk fused", "router-nk-fused.svg: its rows have nothing to draw"),
+        ("problems:router-nk 3x*", r"problems:router-nk: none is 3x\*"),
         ("matrix:square", "matrix:square: no device has square.jsonl"),
     ],
 )
