@@ -12,7 +12,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import geometric_mean, mean, median
@@ -21,16 +21,17 @@ from typing import Any
 if not __package__:  # run as a script: what to import from is the folder above, not this one
     sys.path[:1] = [str(Path(__file__).resolve().parent.parent)]
 
-from bench import counters
+from bench import counters, workloads
 from bench.counters import Launch
-from bench.journal import BASELINE, PASSED, Row, read_rows
+from bench.journal import BASELINE, PASSED, Row, problem_fields, read_rows
 from bench.tables import Table, console, leading_timing, passed, recorded, source_of
 
 CONFIRMED = "confirmed"
 CONTRADICTED = "contradicted"
 NOT_TESTABLE = "not testable here"
 NO_ROWS = "no rows"
-VERDICTS = (CONFIRMED, CONTRADICTED, NOT_TESTABLE, NO_ROWS)
+FEW_ROWS = "too few rows"  # of less than half of the suite that the claim is about
+VERDICTS = (CONFIRMED, CONTRADICTED, NOT_TESTABLE, FEW_ROWS, NO_ROWS)
 
 TILE = "triton/decompose_k.tile"
 VECTOR = "triton/decompose_k.vector"
@@ -59,8 +60,11 @@ GENERATED = Source(
 
 @dataclass(frozen=True)
 class Finding:
+    """problems: how many it is of, where it tells something of a suite."""
+
     measured: str
     verdict: str
+    problems: int | None = None
 
 
 class Untested(Exception):
@@ -115,9 +119,21 @@ class Claim:
 
     def finding(self, rows: Sequence[Row], launches: Sequence[Launch] = ()) -> Finding:
         try:
-            return self.rule.of(self.rows(launches if self.rule.of_launches else rows))
+            finding = self.rule.of(self.rows(launches if self.rule.of_launches else rows))
         except Untested as untested:
             return Finding(str(untested), untested.verdict)
+        few = finding.problems is not None and 2 * finding.problems < self.asked
+        return replace(finding, verdict=FEW_ROWS) if few else finding
+
+    @property
+    def asked(self) -> int:
+        """How many problems of its suite it is about; 0 of a workload that is none."""
+        return sum(
+            self.problem(problem_fields(problem))
+            for suite in workloads.SUITES
+            if suite.name == self.workload
+            for _, problem in workloads.problems(suite.name)
+        )
 
 
 # Parts of rules.
@@ -191,7 +207,7 @@ def verdict_of(holds: bool) -> str:
 def never_ahead(one: str, other: str) -> Rule:
     def of(rows: Sequence[Row]) -> Finding:
         found = compared(rows, one, other)
-        return Finding(spread(found), verdict_of(all(on.verdict != "ahead" for on in found)))
+        return Finding(spread(found), verdict_of(all(on.verdict != "ahead" for on in found)), len(found))
 
     return Rule("ahead on none", of, (one, other))
 
@@ -199,7 +215,8 @@ def never_ahead(one: str, other: str) -> Rule:
 def ahead(one: str, other: str, share: float = 0.85) -> Rule:
     def of(rows: Sequence[Row]) -> Finding:
         found = compared(rows, one, other)
-        return Finding(spread(found), verdict_of(sum(on.verdict == "ahead" for on in found) >= share * len(found)))
+        holds = sum(on.verdict == "ahead" for on in found) >= share * len(found)
+        return Finding(spread(found), verdict_of(holds), len(found))
 
     return Rule(f"ahead on {share:.0%} of the problems or more", of, (one, other))
 
@@ -211,7 +228,7 @@ def within(
         found = compared(rows, one, other)
         value = statistic([on.ratio for on in found])
         told = "" if statistic is median else f"{_NAMES[statistic]} {value:.3f}x, "
-        return Finding(told + spread(found), verdict_of(low <= value <= high))
+        return Finding(told + spread(found), verdict_of(low <= value <= high), len(found))
 
     return Rule(f"{_NAMES[statistic]} {low:.3g}x to {high:.3g}x", of, (one, other))
 
@@ -271,7 +288,7 @@ def _winning_splits(rows: Sequence[Row]) -> Finding:
     if not won:
         raise Untested(f"no row of {FUSED_OP} tells its winner")
     text = ", ".join(f"split {split} on {count}" for split, count in won.most_common())
-    return Finding(text, verdict_of(set(won) <= {64, 128}))
+    return Finding(text, verdict_of(set(won) <= {64, 128}), won.total())
 
 
 def _dtype_medians(rows: Sequence[Row]) -> dict[str, float]:

@@ -9,7 +9,7 @@ import pytest
 from made_rows import router_rows, row
 
 from bench import claims, tables, workloads
-from bench.claims import CONFIRMED, CONTRADICTED, NO_ROWS, NOT_TESTABLE
+from bench.claims import CONFIRMED, CONTRADICTED, FEW_ROWS, NO_ROWS, NOT_TESTABLE
 from bench.journal import BASELINE, PASSED, Journal, problem_fields
 from common.w4a16 import W4A16Matmul
 
@@ -77,6 +77,14 @@ def test_the_fastest_of_several_counts_on_each_problem():
     assert claim("Without an epilogue, the vector").finding(rows).verdict == CONTRADICTED
 
 
+@pytest.mark.parametrize(("problems", "verdict"), [(14, CONFIRMED), (13, FEW_ROWS)])
+def test_less_than_half_of_a_suite_is_no_verdict(problems, verdict):
+    rows = on_suite("skinny-epilogue-bf16", {claims.TILE: 1.2, OP: 1.3})
+    finding = claim("With ReLU, the tile").finding(rows[: 3 * problems])
+    assert (finding.verdict, finding.problems) == (verdict, problems)
+    assert f"ahead on 0 of {problems}" in finding.measured
+
+
 def test_configs_that_were_not_searched_are_told():
     rows = on_suite("skinny-epilogue-bf16", {VECTOR: 1.6})
     assert "not searched" not in claim("Fused decompose-K is 1.5x").finding(rows).measured
@@ -97,7 +105,7 @@ def test_the_splits_that_won(splits, verdict):
     for place, made in enumerate(rows):
         made.message = f"won split {splits[place % 2]} of 9"
     finding = claim("What custom-op").finding(rows)
-    assert finding == claims.Finding(f"split {splits[0]} on 14, split {splits[1]} on 14", verdict)
+    assert finding == claims.Finding(f"split {splits[0]} on 14, split {splits[1]} on 14", verdict, 28)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +215,8 @@ def test_the_or_reduction(ratio, verdicts):
 
 def test_splitk_against_data_parallel():
     rows = []
-    for size, gain in ((512, 2.0), (4096, 2.5), (16384, 4.0)):
+    gains = {512: 2.0, 1024: 2.0, 2048: 2.5, 4096: 2.5, 8192: 4.0, 16384: 4.0}
+    for size, gain in gains.items():
         more = {"workload": "w4a16-square", "m": 16, "n": size, "k": size}
         name = f"w4a16-16x{size}x{size}-fp16-g128"
         rows.append(of_problem(name, "triton/w4a16.data_parallel", 40.0, **more))
@@ -217,7 +226,7 @@ def test_splitk_against_data_parallel():
     assert claim("SplitK is 124%").finding(rows).measured.startswith("mean 2.833x, ")
     assert claim("SplitK is 124%").finding(rows).verdict == CONFIRMED
     assert claim("SplitK is 295%").finding(rows).measured.startswith("largest 4.000x, ")
-    assert claim("The best split on an H100").finding(rows) == claims.Finding("split 8 on 3", CONFIRMED)
+    assert claim("The best split on an H100").finding(rows) == claims.Finding("split 8 on 6", CONFIRMED)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +277,7 @@ def test_of_two_rows_of_one_contender_on_one_problem_the_last_counts():
 
 
 def test_every_claim_is_in_the_table_and_counted():
-    table = claims.table(router_rows())
+    table = claims.table([*router_rows(), *on_suite("skinny-epilogue-bf16", {claims.TILE: 1.2, OP: 1.3})[:6]])
     assert len(table.lines) == len(claims.CLAIMS)
     assert len({of.text for of in claims.CLAIMS}) == len(claims.CLAIMS)
     verdicts = [line[-1] for line in table.lines]
