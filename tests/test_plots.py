@@ -120,7 +120,7 @@ def test_the_pareto_front_joins_those_that_none_beats_in_both():
     assert hollow == {plots.COLOURS["tilus"]}  # which passed on one problem of three
 
 
-# No subnormals: a process that has loaded a kernel of tilus' flushes them, and hypothesis then refuses to draw any.
+# No subnormals: a kernel of tilus' that an older g++ linked has the CPU flush them, and hypothesis then draws none.
 @given(st.lists(st.floats(0, 1, allow_subnormal=False), max_size=40), st.floats(0.01, 0.1))
 def test_names_are_kept_apart_and_within(heights, gap):
     placed = plots._apart(sorted(heights), gap)
