@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -235,6 +235,7 @@ class _Cold(_Queued):
     def __init__(self, contenders: Sequence[Timed], device: DeviceClock, tell: Tell):
         super().__init__(contenders, device)
         self.next_set = 0
+        self.at_a_time = dict.fromkeys((c.name for c in contenders), COLD_LAUNCHES)
         self.sets = len(contenders[0].argument_sets)
         if any(len(c.argument_sets) != self.sets for c in contenders):
             raise ValueError("contenders have argument sets of different counts; accepted: the same rotation for all")
@@ -253,20 +254,30 @@ class _Cold(_Queued):
         )
 
     def turn(self, timed: Timed) -> list[float]:
-        """COLD_LAUNCHES samples."""
+        """COLD_LAUNCHES samples. Of a call of so many launches that the device's queue does not hold them all behind a
+        delay, fewer are enqueued at a time."""
+        times: list[float] = []
+        while len(times) < COLD_LAUNCHES:
+            count = min(self.at_a_time[timed.name], COLD_LAUNCHES - len(times))
+            try:
+                times += self.behind_backlog(timed.name, partial(self._enqueue, timed, count))
+            except NotTimed:
+                if count == 1:
+                    raise
+                self.at_a_time[timed.name] = count // 2
+                self.backlog_s[timed.name] = FIRST_BACKLOG_S
+        return times
 
-        def enqueue() -> list[tuple[Any, Any]]:
-            pairs = []
-            for _ in range(COLD_LAUNCHES):
-                if self.small:
-                    self.device.read(self.next_set, self.sets)
-                start = self.device.record()
-                timed.call(self.next_set)
-                pairs.append((start, self.device.record()))
-                self.next_set = (self.next_set + 1) % self.sets
-            return pairs
-
-        return self.behind_backlog(timed.name, enqueue)
+    def _enqueue(self, timed: Timed, count: int) -> list[tuple[Any, Any]]:
+        pairs = []
+        for _ in range(count):
+            if self.small:
+                self.device.read(self.next_set, self.sets)
+            start = self.device.record()
+            timed.call(self.next_set)
+            pairs.append((start, self.device.record()))
+            self.next_set = (self.next_set + 1) % self.sets
+        return pairs
 
 
 class _Warm(_Queued):

@@ -1,5 +1,6 @@
 """The clock on a made-up device, whose host and GPU each have a time of their own."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,23 +18,27 @@ HOST_CALL_US = 12.0
 
 
 class FakeDevice:
-    """Seconds of the host and of the GPU; a launch starts where both are free. `readings` are given out in turn, and
-    the last one from then on."""
+    """Seconds of the host and of the GPU; a launch starts where both are free, and waits for one that is `depth`
+    before it. `readings` are given out in turn, and the last one from then on."""
 
-    def __init__(self, l2_bytes: int = 0, readings: list[Reading] | None = None):
+    def __init__(self, l2_bytes: int = 0, readings: list[Reading] | None = None, depth: int = 10**9):
         self.l2_bytes = l2_bytes
         self.no_reading = "" if readings else "no NVML on a made-up device"
         self.readings = list(readings or [])
         self.host = self.gpu = 0.0
         self.capturing: list[Callable[[], None]] | None = None
         self.read_parts: list[tuple[int, int]] = []
+        self.ends: deque[float] = deque(maxlen=depth)
 
     def launch(self, microseconds: float, work: Callable[[], None] = lambda: None) -> None:
         if self.capturing is not None:
             self.capturing.append(lambda: self.launch(microseconds, work))
             return
         self.host += HOST_CALL_US * 1e-6
+        if len(self.ends) == self.ends.maxlen:
+            self.host = max(self.host, self.ends[0])
         self.gpu = max(self.gpu, self.host) + microseconds * 1e-6
+        self.ends.append(self.gpu)
         work()
 
     def now(self) -> float:
@@ -137,6 +142,18 @@ def test_cold_lengthens_a_backlog_that_the_host_outlasts(monkeypatch):
     device = FakeDevice()
     (samples,) = time_together([contender(device, 5.0)], "cold", 3, device)
     assert np.allclose(samples.rounds, 5.0)
+
+
+def test_cold_enqueues_no_more_than_the_queue_holds():
+    device = FakeDevice(depth=64)
+
+    def fn(x, *, out):  # twenty of these are more launches than that
+        for _ in range(10):
+            device.launch(0.5)
+
+    (samples,) = time_together([Timed("many", fn, contender(device, 5.0).argument_sets)], "cold", 3, device)
+    assert np.allclose(samples.rounds, 5.0)
+    assert all(len(of_round) == clock.COLD_LAUNCHES for of_round in samples.rounds)
 
 
 def test_a_call_that_waits_for_the_gpu_cannot_be_timed():
