@@ -194,9 +194,10 @@ def floor(rows: Sequence[Row]) -> Figure | None:
 
 
 def fused(rows: Sequence[Row]) -> Figure | None:
-    """How many times faster a kernel is with the epilogue fused than with the epilogue as a launch of its own. The
-    bar spans the ratios of the ends of both 95% intervals."""
+    """How many times faster a kernel is with the epilogue fused than with the epilogue as a launch of its own and the
+    same config. The bar spans the ratios of the ends of both 95% intervals."""
     timing = leading_timing(rows)
+    ran = {(row.contender, row.problem["name"]): row.config for row in rows}
     times = {
         of.label: of
         for of in _contenders(rows, timing, lambda of: (of["speedup"], of["speedup_low"], of["speedup_high"]))
@@ -207,7 +208,7 @@ def fused(rows: Sequence[Row]) -> Figure | None:
             points = {
                 name: (whole.points[name][0] / apart, whole.points[name][1] / high, whole.points[name][2] / low)
                 for name, (apart, low, high) in alone.points.items()
-                if name in whole.points
+                if name in whole.points and ran[whole.label, name] == ran[label, name]
             }
             drawn.append(replace(whole, points=points))
     return _figure(rows, drawn, _panels(rows), f"times as fast as unfused ({timing})", level=1)

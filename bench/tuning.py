@@ -95,7 +95,7 @@ class Lost(Exception):
 def tune(
     problem: Problem, kernels: Sequence[Kernel], budget: str, *, deadline_s: float, device: torch.device, seed: int = 0
 ) -> dict[str, Search]:
-    """A search per kernel that has configs for this problem, by full name. `budget` is a key of BUDGETS.
+    """A search per kernel that has configs of its own for this problem, by full name. `budget` is a key of BUDGETS.
 
     Found searches are kept in the user's cache, until device, versions or the kernel's source change. Raises
     ValueError on a device without a clock.
@@ -107,7 +107,7 @@ def tune(
         versions, slug = child.call(_identity, device)
         searches, chosen, kept_at = {}, {}, {}
         for kernel in kernels:
-            if kernel.supports(problem, None) is not None or not kernel.configs(problem):
+            if kernel.tuned_as or kernel.supports(problem, None) is not None or not kernel.configs(problem):
                 continue
             name = kernel.full_name
             kept_at[name] = _cache_path(kernel, problem, budget, versions)
@@ -151,7 +151,7 @@ def choose(kernel: Kernel, problem: Problem, count: int, slug: str) -> list[Conf
     """At most `count` different configs: the heuristic's, the tuned ones of this and the nearest shapes (these at most
     half of all), and a sample of the rest of the space, drawn by the problem's name alone, of as many different tiles
     as there is room for."""
-    known = [kernel.config_from(entry["config"]) for entry in tuned.nearest(kernel.full_name, problem, slug)]
+    known = [kernel.config_from(entry["config"]) for entry in tuned.nearest(kernel, problem, slug)]
     known = [config for config in known if kernel.supports(problem, config) is None]
     first = list(dict.fromkeys([kernel.default_config(problem), *known]))[: max(1, count // 2)]
     rest = [config for config in kernel.configs(problem) if config not in first]

@@ -53,6 +53,15 @@ def rows_fit(block_m: int, m: int) -> bool:
     return min(64, rows // 32) <= block_m <= max(16, 2 * rows)
 
 
+def splits(problem: Matmul) -> list[int]:
+    """What a search tries in either language: powers of two, then divisors of K that leave bands of 128 and more; beyond
+    8 none finer than K over the longer side of C, as then the partial sums outweigh the inputs."""
+    finest = max(8, min(problem.k // problem.m, problem.k // problem.n, 256))
+    powers = [1 << i for i in range(1, 9) if 1 << i <= finest and problem.k >> i >= 16]
+    divisors = [s for s in range(2, finest + 1) if problem.k % s == 0 and problem.k // s >= 128 and s not in powers]
+    return (powers + divisors)[:16] or [1]
+
+
 Config = Any  # of a kernel: a frozen dataclass whose fields are JSON values
 
 
@@ -82,6 +91,8 @@ class Kernel:
     op              the operation of the problems that it solves
     arguments       what it is launched with for a problem's inputs, positional and by keyword, beside out and config.
                     What is laid out anew here, a weight for one, is laid out ahead of the calls that are timed
+    tuned_as        full name of the kernel whose searched configs it takes, as it is that one but for a part that a
+                    comparison takes out; of its own where empty
     on_request      takes part only where it is asked for: it compiles or searches for long at every problem
     """
 
@@ -102,6 +113,7 @@ class Kernel:
     note: Callable[[], str] = lambda: ""
     op: str = Matmul.op
     arguments: Callable[[Problem, Any], tuple[tuple[Any, ...], dict[str, Any]]] = problem_arguments
+    tuned_as: str = ""
     on_request: bool = False
 
     @property

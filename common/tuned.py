@@ -37,7 +37,7 @@ def slug_of(device: torch.device) -> str:
     return device_slug(torch.cuda.get_device_name(device)) if device.type == "cuda" else device.type
 
 
-def nearest(kernel_name: str, problem: Problem, slug: str) -> list[dict[str, Any]]:
+def nearest(kernel: Kernel, problem: Problem, slug: str) -> list[dict[str, Any]]:
     """The kernel's entries in the table of this device, that of the nearest problem first."""
 
     def distance(entry: dict[str, Any]) -> tuple[int, float, bool]:
@@ -47,7 +47,7 @@ def nearest(kernel_name: str, problem: Problem, slug: str) -> list[dict[str, Any
         unlike = sum(mine != theirs for mine, theirs in pairs.values() if type(mine) is not int)
         return unlike, apart, here != known
 
-    return sorted(table(slug).get(kernel_name, []), key=distance)
+    return sorted(table(slug).get(kernel.tuned_as or kernel.full_name, []), key=distance)
 
 
 @lru_cache(maxsize=4096)
@@ -55,7 +55,7 @@ def pick(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, str]:
     """The config that a launcher uses where none is given, and where it is from: 'tuned' (searched for this very
     problem), 'nearest' (for another, the nearest whose config this one can run on), or 'heuristic' (the kernel's own,
     where there is none)."""
-    for entry in nearest(kernel.full_name, problem, slug):
+    for entry in nearest(kernel, problem, slug):
         config = kernel.config_from(entry["config"])
         if kernel.supports(problem, config) is None:
             return config, "tuned" if entry["problem"] == problem.key else "nearest"

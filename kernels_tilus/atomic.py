@@ -27,7 +27,7 @@ from torch import Tensor
 from common import workspace
 from common.call import prepared
 from common.epilogue import Epilogue
-from common.kernel import Kernel, Language
+from common.kernel import Kernel, Language, splits
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_tilus import arrival, band, launching
@@ -35,12 +35,10 @@ from kernels_tilus.arrival import ArrivalScript
 from kernels_tilus.atomics import atomic_add
 from kernels_tilus.band import BandConfig
 
-SPLITS = (1, 2, 4, 8, 14, 16, 28, 32)
-
 
 def configs(problem: Matmul) -> list[BandConfig]:
     """Every tile with every split that leaves each band two steps of block_k and more."""
-    return band.space(problem, SPLITS)
+    return band.space(problem, tuple(dict.fromkeys((1, *splits(problem)))))
 
 
 def default_config(problem: Matmul) -> BandConfig:

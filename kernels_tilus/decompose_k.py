@@ -28,15 +28,13 @@ from torch import Tensor
 
 from common.call import prepared
 from common.epilogue import Epilogue
-from common.kernel import Kernel, Language
+from common.kernel import Kernel, Language, splits
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_tilus import band, launching
 from kernels_tilus.arrival import VECTOR
 from kernels_tilus.band import BandConfig, BandScript
 from kernels_tilus.epilogue import EpilogueScript
-
-SPLITS = (2, 4, 8, 14, 16, 28, 64)
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
     strips = [strip for strip in STRIPS[: 1 if variant == "tile" else None] if strip[2] <= problem.m]
     space = [
         DecomposeKConfig(**vars(config), reduce_block=columns, reduce_warps=warps, reduce_rows=rows)
-        for config in band.space(problem, SPLITS)
+        for config in band.space(problem, tuple(splits(problem)))
         for columns, warps, rows in strips
     ]
     return [config for config in space if supports(problem, config) is None] or [default_config(problem)]
@@ -256,6 +254,7 @@ KERNELS = tuple(
         roundings=lambda config, rounds=2 if variant == "vector_unfused" else 1: rounds,
         workspace_bytes=workspace_bytes,
         launches=3 if variant == "vector_unfused" else 2,
+        tuned_as="tilus/decompose_k.vector" if variant == "vector_unfused" else "",
     )
     for variant in ("vector", "tile", "vector_unfused")
 )

@@ -84,15 +84,6 @@ def tiles(problem: Matmul) -> list[BandConfig]:
     ]
 
 
-def splits(problem: Matmul) -> list[int]:
-    """Powers of two, then divisors of K that leave bands of 128 and more; beyond 8 none finer than K over the longer
-    side of C, as then the partial sums outweigh the inputs."""
-    finest = max(8, min(problem.k // problem.m, problem.k // problem.n, 256))
-    powers = [1 << i for i in range(1, 9) if 1 << i <= finest and problem.k >> i >= 16]
-    divisors = [s for s in range(2, finest + 1) if problem.k % s == 0 and problem.k // s >= 128 and s not in powers]
-    return (powers + divisors)[:16] or [1]
-
-
 def space(problem: Matmul, splits: tuple[int, ...]) -> list[BandConfig]:
     """Every tile with every split that leaves each band two steps of block_k and more."""
     candidates = [

@@ -28,7 +28,7 @@ import triton.language as tl
 from torch import Tensor
 
 from common.epilogue import Epilogue
-from common.kernel import Kernel, Language
+from common.kernel import Kernel, Language, splits
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_triton import band
@@ -51,7 +51,7 @@ def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
     space = [
         DecomposeKConfig(**vars(replace(tile, split_k=split_k)), reduce_block=reduce_block, reduce_warps=reduce_warps)
         for tile in band.tiles(problem)
-        for split_k in band.splits(problem)
+        for split_k in splits(problem)
         for reduce_block, reduce_warps in _reducers(split_k)[: 1 if variant == "tile" else None]
     ]
     return [config for config in space if supports(problem, config) is None]
@@ -292,6 +292,7 @@ KERNELS = tuple(
         roundings=lambda config, rounds=2 if variant == "vector_unfused" else 1: rounds,
         workspace_bytes=workspace_bytes,
         launches=3 if variant == "vector_unfused" else 2,
+        tuned_as="triton/decompose_k.vector" if variant == "vector_unfused" else "",
     )
     for variant in ("vector", "tile", "vector_unfused", "vector_pdl")
 )

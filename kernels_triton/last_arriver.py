@@ -24,7 +24,7 @@ from torch import Tensor
 
 from common import workspace
 from common.epilogue import Epilogue
-from common.kernel import Kernel, Language
+from common.kernel import Kernel, Language, splits
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_triton import band
@@ -34,7 +34,7 @@ from kernels_triton.band import BandConfig, band_product, finish, tile_of
 
 def configs(problem: Matmul) -> list[BandConfig]:
     """Every tile with every split that leaves each band two steps of block_k and more."""
-    return band.space(problem, tuple(dict.fromkeys((1, *band.splits(problem)))))
+    return band.space(problem, tuple(dict.fromkeys((1, *splits(problem)))))
 
 
 def default_config(problem: Matmul) -> BandConfig:

@@ -16,6 +16,7 @@ MADE = {
         {"block_m": 16, "block_n": 16, "block_k": 64, "split_k": 4, "num_warps": 2, "num_stages": 3},
     ),
 }
+MADE["triton/decompose_k.vector_unfused"] = MADE["triton/decompose_k.vector"]
 
 
 def router_problem(tokens: int) -> Matmul:

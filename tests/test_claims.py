@@ -77,6 +77,14 @@ def test_the_fastest_of_several_counts_on_each_problem():
     assert claim("Without an epilogue, the vector").finding(rows).verdict == CONTRADICTED
 
 
+def test_an_epilogue_taken_out_is_held_against_the_same_config_alone():
+    rows = on_suite("skinny-epilogue-bf16", {VECTOR: 1.3, claims.UNFUSED: 1})
+    for made in rows:
+        made.config = {"split_k": 16 if made.contender == VECTOR else 64}
+    finding = claim("ReLU fused").finding(rows)
+    assert (finding.verdict, "no problem and config in common" in finding.measured) == (NO_ROWS, True)
+
+
 @pytest.mark.parametrize(("problems", "verdict"), [(14, CONFIRMED), (13, FEW_ROWS)])
 def test_less_than_half_of_a_suite_is_no_verdict(problems, verdict):
     rows = on_suite("skinny-epilogue-bf16", {claims.TILE: 1.2, OP: 1.3})

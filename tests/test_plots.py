@@ -26,7 +26,7 @@ def suite_rows(workload: str, **asked):
         for language, us in (("triton", 8.0), ("tilus", 9.0)):
             fused = row(f"{language}/decompose_k.vector", us=us, **more)
             apart = row(f"{language}/decompose_k.vector_unfused", us=us * 1.25, **more)
-            made += [replace(of, protocol="separate") for of in (fused, apart)]
+            made += [replace(of, protocol="separate", config=fused.config) for of in (fused, apart)]
     return made
 
 
@@ -110,6 +110,14 @@ def test_fused_is_held_against_unfused():
     drawn = [value for axes in figure.axes for bar in axes.containers for value in bar.lines[0].get_ydata()]
     assert drawn == pytest.approx([1.25] * 28 * 2)
     assert plots.fused(router_rows()) is None
+
+
+def test_fused_is_held_against_the_same_config_alone():
+    rows = suite_rows("skinny-epilogue-bf16")
+    for made in rows:
+        if made.contender.endswith("_unfused"):
+            made.config = {"split_k": 64}
+    assert plots.fused(rows) is None
 
 
 def test_the_pareto_front_joins_those_that_none_beats_in_both():

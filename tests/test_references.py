@@ -8,6 +8,7 @@ import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -340,6 +341,14 @@ def test_one_graph_serves_every_m(kernel):
             a = torch.randn(m, SMALL.k)
             torch.testing.assert_close(compiled(a, inputs.b), torch.relu(a @ inputs.b), rtol=1e-4, atol=1e-4)
     assert not hasattr(inputs.a, "_dynamo_weak_dynamic_indices")  # the mark is on an alias
+
+
+def test_a_search_within_the_winner_is_not_the_winner():
+    plain, template = Mock(decomposition_kwargs={}), Mock(spec=[])
+    autotuned = custom_op.Autotuned(fused=True, dynamic=False)
+    autotuned._saw("mm_relu", {plain: 1.0}, "mm_relu")
+    autotuned._saw("mm_relu", {template: 0.5}, "mm")
+    assert autotuned.note() == "won by no split"
 
 
 def test_what_the_installed_signature_lacks_is_not_passed(monkeypatch):

@@ -7,6 +7,7 @@ import pytest
 from bench import contenders
 from bench.ops import OPS
 from common import tuned
+from common.epilogue import Epilogue
 from common.problem import Layout, Matmul
 
 KERNEL = contenders.find("triton/decompose_k.vector")
@@ -67,3 +68,12 @@ def test_checked_in_tables_hold_configs_that_their_kernels_take(path):
 def test_device_slug():
     assert tuned.device_slug("NVIDIA H200") == "h200"
     assert tuned.device_slug("NVIDIA GeForce RTX 5090") == "rtx-5090"
+
+
+@pytest.mark.parametrize("language", ["triton", "tilus"])
+def test_what_an_epilogue_is_taken_out_of_keeps_its_config(language):
+    whole, apart = (contenders.find(f"{language}/decompose_k.{variant}") for variant in ("vector", "vector_unfused"))
+    for tokens in (1, 16, 100):
+        problem = Matmul(tokens, 256, 7168, layout=Layout.NK, epilogue=Epilogue.RELU)
+        config, source = tuned.pick(apart, problem, "h200")
+        assert (config, source) == tuned.pick(whole, problem, "h200") and source != "heuristic"

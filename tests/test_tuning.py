@@ -143,6 +143,15 @@ def test_equal_spaces_are_sampled_equally(table):
     assert choose(made_up("a"), PROBLEM, 20, "none") != choose(made_up("a"), Matmul(1, 2, 3), 20, "none")
 
 
+@pytest.mark.parametrize("name", ["atomic", "last_arriver", "decompose_k.vector"])
+@pytest.mark.parametrize("workload", ["router", "skinny-epilogue-bf16"])
+def test_spaces_hold_the_same_splits_in_both_languages(name, workload):
+    for _, problem in workloads.problems(workload):
+        tried = [{of.split_k for of in find(f"{language}/{name}").configs(problem)} for language in ("triton", "tilus")]
+        # Of more, a band may be shorter than two steps of every tile, or a thread's registers may not hold all.
+        assert {of for of in tried[0] if of <= 64} == {of for of in tried[1] if of <= 64}
+
+
 def test_the_sample_has_as_many_tiles_as_it_has_room_for(table):
     space = [MatmulConfig(16, 16, 16 * k, split, 1, 3) for k in range(1, 9) for split in range(1, 1 + k * k)]
     chosen = choose(made_up(space=space), PROBLEM, 9, "none")

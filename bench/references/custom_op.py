@@ -114,6 +114,7 @@ class Autotuned:
         from torch._inductor.kernel.custom_op import register_custom_op_autotuning
 
         operator = _fused_operator(epilogue) if self.fused else torch.ops.aten.mm.default
+        name = f"mm_{epilogue.value}"
         tensor = "a" if self.fused else "self"
         offered: dict[str, Any] = {"benchmark_with_cudagraphs": on_gpu}
         if self.dynamic:
@@ -123,11 +124,11 @@ class Autotuned:
         register_custom_op_autotuning(
             operator,
             config_generator=partial(_candidates, epilogue, self.fused),
-            name=f"mm_{epilogue.value}",
-            **{name: value for name, value in offered.items() if name in taken},
+            name=name,
+            **{option: value for option, value in offered.items() if option in taken},
         )
         self.winners = {}
-        select_algorithm.add_feedback_saver(self._saw)
+        select_algorithm.add_feedback_saver(partial(self._saw, name))
         try:
             yield
         finally:
@@ -135,8 +136,11 @@ class Autotuned:
             if not self.fused:
                 lowering.user_lowerings.pop(operator)
 
-    def _saw(self, times: dict[Any, float], name: str, *_: Any) -> None:
-        """Inductor timed the candidates of one range; theirs are the names with the operator's."""
+    def _saw(self, operator: str, times: dict[Any, float], name: str, *_: Any) -> None:
+        """Inductor timed the candidates of the operator, or of one range of it; or, under another name, templates for
+        the plain product that won."""
+        if not name.startswith(operator):
+            return
         _, found, ends = name.partition("_range_")
         best = min(times, key=times.get)
         decomposition = getattr(best, "decomposition", None)
