@@ -54,7 +54,7 @@ def rows_fit(block_m: int, m: int) -> bool:
 
 
 def splits(problem: Matmul) -> list[int]:
-    """What a search tries, in both languages: powers of two, then divisors of K that leave bands of 128 and more; beyond
+    """What a search tries in both languages: powers of two, then divisors of K that leave bands of 128 and more; beyond
     8 none finer than K over the longer side of C, as then the partial sums outweigh the inputs."""
     finest = max(8, min(problem.k // problem.m, problem.k // problem.n, 256))
     powers = [1 << i for i in range(1, 9) if 1 << i <= finest and problem.k >> i >= 16]
