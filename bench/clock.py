@@ -3,8 +3,8 @@
 cold   GPU time of one launch on data that is not in L2: an event pair around it, on argument sets in rotation
        that together exceed three times the L2, enqueued behind a delay on the GPU long enough that no host gap
        can fall between the events. The rotation goes on from one contender to the next: a set comes back only after all
-       others. Where the sets are too small for a few thousand to be as much, memory that is nobody's is read between
-       launches, for what they lack. Scratch memory of the contender's own is not rotated.
+       others. Where MOST_SETS of them are less than that, as much memory that is nobody's is read in turn with them, in
+       no window. Scratch memory of the contender's own is not rotated.
 warm   GPU time of one launch on data that is in L2 where it fits: launches captured in a CUDA graph, replayed.
 host   CPU time of one call, with a queue too short for the call to wait.
 

@@ -53,13 +53,13 @@ def rows_fit(block_m: int, m: int) -> bool:
     return min(64, rows // 32) <= block_m <= max(16, 2 * rows)
 
 
-def splits(problem: Matmul) -> list[int]:
-    """What a search tries in both languages: powers of two, then divisors of K that leave bands of 128 and more; beyond
-    8 none finer than K over the longer side of C, as then the partial sums outweigh the inputs."""
+def splits(problem: Matmul) -> tuple[int, ...]:
+    """What a search tries in both languages: 1, powers of two, then divisors of K that leave bands of 128 and more;
+    beyond 8 none finer than K over the longer side of C, as then the partial sums outweigh the inputs."""
     finest = max(8, min(problem.k // problem.m, problem.k // problem.n, 256))
     powers = [1 << i for i in range(1, 9) if 1 << i <= finest and problem.k >> i >= 16]
     divisors = [s for s in range(2, finest + 1) if problem.k % s == 0 and problem.k // s >= 128 and s not in powers]
-    return (powers + divisors)[:16] or [1]
+    return (1, *(powers + divisors)[:16])
 
 
 Config = Any  # of a kernel: a frozen dataclass whose fields are JSON values

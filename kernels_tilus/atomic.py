@@ -38,7 +38,7 @@ from kernels_tilus.band import BandConfig
 
 def configs(problem: Matmul) -> list[BandConfig]:
     """Every tile with every split that leaves each band two steps of block_k and more."""
-    return band.space(problem, tuple(dict.fromkeys((1, *splits(problem)))))
+    return band.space(problem, splits(problem))
 
 
 def default_config(problem: Matmul) -> BandConfig:

@@ -63,7 +63,7 @@ def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
     strips = [strip for strip in STRIPS[: 1 if variant == "tile" else None] if strip[2] <= problem.m]
     space = [
         DecomposeKConfig(**vars(config), reduce_block=columns, reduce_warps=warps, reduce_rows=rows)
-        for config in band.space(problem, tuple(splits(problem)))
+        for config in band.space(problem, splits(problem)[1:] or (1,))
         for columns, warps, rows in strips
     ]
     return [config for config in space if supports(problem, config) is None] or [default_config(problem)]

@@ -34,7 +34,7 @@ from kernels_triton.band import BandConfig, band_product, finish, tile_of
 
 def configs(problem: Matmul) -> list[BandConfig]:
     """Every tile with every split that leaves each band two steps of block_k and more."""
-    return band.space(problem, tuple(dict.fromkeys((1, *splits(problem)))))
+    return band.space(problem, splits(problem))
 
 
 def default_config(problem: Matmul) -> BandConfig:

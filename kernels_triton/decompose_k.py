@@ -51,7 +51,7 @@ def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
     space = [
         DecomposeKConfig(**vars(replace(tile, split_k=split_k)), reduce_block=reduce_block, reduce_warps=reduce_warps)
         for tile in band.tiles(problem)
-        for split_k in splits(problem)
+        for split_k in splits(problem)[1:] or (1,)
         for reduce_block, reduce_warps in _reducers(split_k)[: 1 if variant == "tile" else None]
     ]
     return [config for config in space if supports(problem, config) is None]

@@ -21,7 +21,7 @@ class FakeDevice:
     """Seconds of the host and of the GPU; a launch starts where both are free, and waits for one that is `depth`
     before it. `readings` are given out in turn, and the last one from then on."""
 
-    def __init__(self, l2_bytes: int = 0, readings: list[Reading] | None = None, depth: int = 10**9):
+    def __init__(self, l2_bytes: int = 0, readings: list[Reading] | None = None, depth: int | None = None):
         self.l2_bytes = l2_bytes
         self.no_reading = "" if readings else "no NVML on a made-up device"
         self.readings = list(readings or [])
