@@ -5,6 +5,8 @@
     build     all of them in parallel, in processes; an error is recorded
     check     each against float64
     time      in stages: all for a few rounds, the fastest third for twice as many, ...
+    refine    build, check and time what lies next to the leaders in the space: of a large one the sample holds most
+              tiles with one split only
     confirm   the winner again, with fresh samples: that is the time reported
 
 Checking and timing happen in a process that may die; the config it died of is out, the rest go on in a new one. A
@@ -21,9 +23,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,7 @@ log = logging.getLogger(__name__)
 FIRST_ROUNDS = 3
 FINALISTS = 4
 CONFIRMING_ROUNDS = 20
+REFINING = 4  # one in so many of the configs allowed is kept for neighbours of the leaders
 
 
 @dataclass(frozen=True)
@@ -97,15 +101,17 @@ def tune(
 ) -> dict[str, Search]:
     """A search per kernel that has configs of its own for this problem, by full name. `budget` is a key of BUDGETS.
 
-    Found searches are kept in the user's cache, until device, versions or the kernel's source change. Raises
-    ValueError on a device without a clock.
+    Found searches are kept in the user's cache, until device, versions or the source change, the kernel's or this
+    one. Raises ValueError on a device without a clock.
     """
     if device.type != "cuda":
         raise ValueError(f"device is {device}; accepted: a CUDA device, as configs are told apart by their time")
     limit = BUDGETS[budget]
     with Child(deadline_s) as child:
         versions, slug = child.call(_identity, device)
-        searches, chosen, kept_at = {}, {}, {}
+        searches, kept_at = {}, {}
+        contests: dict[str, Contest] = {}
+        chosen: dict[str, list[Config]] = {}
         for kernel in kernels:
             if kernel.tuned_as or kernel.supports(problem, None) is not None or not kernel.configs(problem):
                 continue
@@ -115,14 +121,27 @@ def tune(
                 searches[name] = _from_cache(kernel, kept_at[name])
                 log.info("%s %s: kept from an earlier run: %s", problem.name, name, searches[name])
             else:
-                chosen[name] = choose(kernel, problem, limit.configs, slug)
+                trial = _Trial(child, problem, name, device, seed)
+                contests[name] = Contest(limit, trial.check, trial.time)
+                chosen[name] = choose(kernel, problem, limit.configs - limit.configs // REFINING, slug)
 
-        built = _built(problem, chosen, deadline_s, device)
         child.deadline_s = min(deadline_s, limit.seconds)
-        for name, configs in chosen.items():
+
+        def compete() -> None:
+            failed = _built(problem, chosen, deadline_s, device)
+            for name, configs in chosen.items():
+                child.call(_prepare, problem, device, seed)
+                contests[name].enter(configs, failed[name])
+
+        compete()
+        for kernel in kernels:
+            if contest := contests.get(kernel.full_name):
+                left = 0 if contest.found.out_of_time else limit.configs - len(contest.entered)
+                chosen[kernel.full_name] = neighbours(kernel, problem, contest.leaders, contest.entered, left)
+        compete()
+        for name, contest in contests.items():
             child.call(_prepare, problem, device, seed)
-            trial = _Trial(child, problem, name, device, seed)
-            searches[name] = search(configs, built[name], trial.check, trial.time, limit)
+            searches[name] = contest.confirmed()
             log.info("%s %s: %s", problem.name, name, searches[name])
             _to_cache(searches[name], kept_at[name])
         return searches
@@ -174,56 +193,92 @@ def _compiled(config: Config) -> tuple[Any, ...]:
     return tuple(item for item in vars(config).items() if item[0] not in at_launch)
 
 
-def search(
-    configs: Sequence[Config],
-    not_built: dict[Config, str],
-    check: Callable[[Config], str | None],
-    timing: Callable[[Sequence[Config], int], list[float]],
-    budget: Budget,
-    now: Callable[[], float] = time.monotonic,
-) -> Search:
-    """check(config): None, or why it is out. timing(configs, rounds): their median times in microseconds, all taken
-    together; raises Lost for one that is out."""
-    found = Search(budget, failed={str(config): reason for config, reason in not_built.items()})
-    start = now()
+def neighbours(
+    kernel: Kernel, problem: Problem, leaders: Sequence[Config], entered: Collection[Config], count: int
+) -> list[Config]:
+    """At most `count` configs of the space that have not entered: those that differ least from a leader, in the fewest
+    fields and of these by the least factors, the first leader's first."""
 
-    def late() -> bool:
-        found.seconds = now() - start
-        found.out_of_time = found.out_of_time or found.seconds > budget.seconds
-        return found.out_of_time
+    def apart(config: Config) -> tuple[int, int, float]:
+        found = []
+        for place, leader in enumerate(leaders):
+            pairs = zip(vars(config).values(), vars(leader).values(), strict=True)
+            differing = [(one, other) for one, other in pairs if one != other]
+            factors = [abs(log2(one / other)) for one, other in differing if type(one) is int and one * other > 0]
+            found.append((len(differing), place, sum(factors)))
+        return min(found)
 
-    def ranked(left: list[Config], rounds: int) -> list[tuple[float, Config]]:
-        while left:
+    untried = [config for config in kernel.configs(problem) if config not in entered] if leaders else []
+    return sorted(untried, key=apart)[:count]
+
+
+@dataclass
+class Contest:
+    """One kernel's configs, against each other on one problem.
+
+    check(config): None, or why it is out. timing(configs, rounds): their median times in microseconds, all taken
+    together; raises Lost for one that is out. leaders: of those that entered, the fastest first.
+    """
+
+    budget: Budget
+    check: Callable[[Config], str | None]
+    timing: Callable[[Sequence[Config], int], list[float]]
+    now: Callable[[], float] = time.monotonic
+    leaders: list[Config] = field(default_factory=list)
+    entered: set[Config] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.found = Search(self.budget)
+
+    def enter(self, configs: Sequence[Config], not_built: dict[Config, str]) -> None:
+        """Checks them, and times those that are right, with the leaders until now."""
+        found, start, before = self.found, self.now(), self.found.seconds
+        found.failed |= {str(config): reason for config, reason in not_built.items()}
+        self.entered |= set(configs)
+
+        def late() -> bool:
+            found.seconds = before + self.now() - start
+            found.out_of_time = found.out_of_time or found.seconds > self.budget.seconds
+            return found.out_of_time
+
+        playing = list(self.leaders)
+        for config in configs:
+            if late():
+                break
+            found.tried += 1
+            if config in not_built:
+                continue
+            if reason := self.check(config):
+                found.failed[str(config)] = reason
+            else:
+                playing.append(config)
+        rounds = FIRST_ROUNDS
+        ranking = self._ranked(playing, rounds)
+        while len(ranking) > FINALISTS and not late():
+            rounds *= 2
+            ranking = self._ranked([config for _, config in ranking[: max(FINALISTS, len(ranking) // 3)]], rounds)
+        self.leaders = [config for _, config in ranking]
+        late()
+
+    def confirmed(self) -> Search:
+        """What was found: the fastest of those that hold when timed alone."""
+        start = self.now()
+        for config in self.leaders:
+            if alone := self._ranked([config], CONFIRMING_ROUNDS):
+                self.found.confirmed_us, self.found.config = alone[0]
+                break
+        self.found.seconds += self.now() - start
+        return self.found
+
+    def _ranked(self, configs: list[Config], rounds: int) -> list[tuple[float, Config]]:
+        """Those that survive it, with their times, fastest first."""
+        while configs:
             try:
-                return sorted(zip(timing(left, rounds), left, strict=True), key=lambda pair: pair[0])
+                return sorted(zip(self.timing(configs, rounds), configs, strict=True), key=lambda pair: pair[0])
             except Lost as lost:
-                found.failed[str(lost.config)] = lost.reason
-                left = [config for config in left if config != lost.config]
+                self.found.failed[str(lost.config)] = lost.reason
+                configs = [config for config in configs if config != lost.config]
         return []
-
-    left = []
-    for config in configs:
-        if late():
-            break
-        found.tried += 1
-        if config in not_built:
-            continue
-        if reason := check(config):
-            found.failed[str(config)] = reason
-        else:
-            left.append(config)
-
-    rounds = FIRST_ROUNDS
-    ranking = ranked(left, rounds)
-    while len(ranking) > FINALISTS and not late():
-        rounds *= 2
-        ranking = ranked([config for _, config in ranking[: max(FINALISTS, len(ranking) // 3)]], rounds)
-    for _, config in ranking:
-        if confirmed := ranked([config], CONFIRMING_ROUNDS):
-            found.confirmed_us, found.config = confirmed[0]
-            break
-    late()
-    return found
 
 
 def _built(
@@ -235,8 +290,6 @@ def _built(
     for name, configs in chosen.items():
         for config in configs:
             together.setdefault((name, *_compiled(config)), []).append(config)
-    if not together:
-        return {}
     start = time.monotonic()
     jobs = [(problem, name, configs, device) for (name, *_), configs in together.items()]
     # Ranks build much the same, each for a problem of its own: in another order they wait less for each other.
@@ -360,6 +413,7 @@ def _cache_path(kernel: Kernel, problem: Problem, budget: str, versions: dict[st
         "budget": asdict(BUDGETS[budget]),
         "versions": {name: value for name, value in versions.items() if name not in ("git", "python")},
         "source": source_hash(kernel),
+        "search": hashlib.sha256(Path(__file__).read_bytes()).hexdigest(),
     }
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -12,7 +12,7 @@ import torch
 from bench import tuning, workloads
 from bench.contenders import all_contenders, find
 from bench.journal import problem_fields
-from bench.tuning import FINALISTS, Budget, Lost, choose, search, source_hash, write_table
+from bench.tuning import FINALISTS, Budget, Contest, Lost, choose, neighbours, source_hash, write_table
 from common import tuned
 from common.kernel import Kernel, Language, MatmulConfig
 from common.problem import Layout, Matmul
@@ -52,6 +52,12 @@ def times_of(configs, rounds) -> list[float]:
     return [time_of(config) for config in configs]
 
 
+def search(check=lambda config: None, timing=times_of, not_built=None, budget=AMPLE, **clock) -> tuning.Search:
+    contest = Contest(budget, check, timing, **clock)
+    contest.enter(SPACE, not_built or {})
+    return contest.confirmed()
+
+
 def test_stages_find_the_fastest_and_confirm_it():
     taken = []
 
@@ -59,7 +65,7 @@ def test_stages_find_the_fastest_and_confirm_it():
         taken.append((len(configs), rounds))
         return [time_of(config) for config in configs]
 
-    found = search(SPACE, {}, lambda config: None, timing, AMPLE)
+    found = search(timing=timing)
     assert found.config == MatmulConfig(16, 16, 32, 7, 1, 3) and found.confirmed_us == time_of(found.config)
     assert taken == [(80, 3), (26, 6), (8, 12), (4, 24), (1, tuning.CONFIRMING_ROUNDS)]
     assert taken[-2][0] <= FINALISTS
@@ -80,20 +86,20 @@ def test_failures_cost_no_more_than_themselves():
                 raise Lost(config, "died")
         return [time_of(config) for config in configs]
 
-    found = search(SPACE, {broken: "ptxas"}, check, timing, AMPLE)
+    found = search(check, timing, {broken: "ptxas"})
     assert found.config == min(set(SPACE) - {broken, wrong, deadly, fragile}, key=time_of)
     reasons = {broken: "ptxas", wrong: "wrong", deadly: "died", fragile: "died"}
     assert found.failed == {str(config): reason for config, reason in reasons.items()}
 
 
 def test_where_none_passes_there_is_none():
-    found = search(SPACE, {}, lambda config: "wrong", lambda configs, rounds: [], AMPLE)
+    found = search(lambda config: "wrong", lambda configs, rounds: [])
     assert found.config is None and len(found.failed) == len(SPACE) and "none passed" in str(found)
 
 
 def test_time_is_kept_to_and_told():
     seconds = iter(range(1000))
-    found = search(SPACE, {}, lambda config: None, times_of, Budget(80, 10), lambda: next(seconds))
+    found = search(budget=Budget(80, 10), now=lambda: next(seconds))
     assert found.out_of_time and found.tried < len(SPACE) and found.config is not None
     assert "stopped by time" in str(found)
 
@@ -104,8 +110,78 @@ def test_a_winner_that_does_not_hold_is_passed_over():
             raise Lost(configs[0], "died")
         return [time_of(config) for config in configs]
 
-    found = search(SPACE, {}, lambda config: None, timing, AMPLE)
+    found = search(timing=timing)
     assert found.config == MatmulConfig(16, 16, 32, 7, 2, 3)
+
+
+def test_neighbours_are_those_that_differ_least_from_the_leaders():
+    first, second = MatmulConfig(16, 16, 32, 7, 1, 3), MatmulConfig(16, 16, 32, 20, 8, 3)
+    entered = {first, second, dataclasses.replace(first, split_k=8)}
+    near = neighbours(made_up(), PROBLEM, [first, second], entered, 6)
+    assert [(config.split_k, config.num_warps) for config in near] == [
+        (6, 1),
+        (9, 1),
+        (5, 1),
+        (10, 1),
+        (11, 1),
+        (12, 1),
+    ]
+    every = neighbours(made_up(), PROBLEM, [first, second], entered, 1000)
+    assert set(every) == set(SPACE) - entered
+    assert every.index(dataclasses.replace(second, split_k=19)) < every.index(
+        dataclasses.replace(first, split_k=6, num_warps=2)
+    )
+    assert neighbours(made_up(), PROBLEM, [], entered, 6) == []
+
+
+def test_those_who_enter_later_compete_with_the_leaders():
+    fastest, *others = sorted(SPACE, key=time_of)
+    contest = Contest(AMPLE, lambda config: "wrong" if config == others[-1] else None, times_of)
+    contest.enter(others[10:], {})
+    assert contest.leaders == others[10 : 10 + FINALISTS] and contest.found.config is None
+    contest.enter([others[-2], fastest, others[5]], {others[5]: "ptxas"})
+    assert contest.leaders[:2] == [fastest, others[10]] and contest.entered == {*others[10:], fastest, others[5]}
+    found = contest.confirmed()
+    assert (found.config, found.confirmed_us) == (fastest, time_of(fastest))
+    assert found.failed == {str(others[-1]): "wrong", str(others[5]): "ptxas"}
+    assert found.tried == len(others[10:]) + 3
+
+
+def test_leaders_stand_where_nobody_else_enters():
+    contest = Contest(AMPLE, lambda config: None, times_of)
+    contest.enter(SPACE, {})
+    leaders = list(contest.leaders)
+    contest.enter([], {})
+    assert contest.leaders == leaders
+
+
+def test_a_part_of_the_configs_is_kept_for_the_leaders_neighbours(table, tmp_path, monkeypatch):
+    class InProcess:
+        def __init__(self, deadline_s):
+            self.deadline_s = deadline_s
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_): ...
+
+        def call(self, function, *_):
+            return ({}, "none") if function is tuning._identity else None
+
+    built = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(tuning, "Child", InProcess)
+    monkeypatch.setattr(
+        tuning, "_built", lambda problem, chosen, *_: built.append(dict(chosen)) or {name: {} for name in chosen}
+    )
+    monkeypatch.setattr(tuning._Trial, "check", lambda trial, config: None)
+    monkeypatch.setattr(tuning._Trial, "time", lambda trial, configs, rounds: times_of(configs, rounds))
+    found = tuning.tune(PROBLEM, [made_up()], "quick", deadline_s=1, device=torch.device("cuda"))["triton/made_up"]
+    sampled, near = (chosen["triton/made_up"] for chosen in built)
+    assert (len(sampled), len(near), found.tried) == (24, 8, 32)
+    leader = min(sampled, key=time_of)
+    assert near == neighbours(made_up(), PROBLEM, sorted(sampled, key=time_of)[:FINALISTS], {*sampled}, 8)
+    assert found.config == min([*sampled, *near], key=time_of) and time_of(found.config) < time_of(leader)
 
 
 def row(contender: str, problem: Matmul, config: dict, source: str = "search", **values):
@@ -181,7 +257,7 @@ def test_a_search_needs_a_gpu():
 
 
 def test_kept_searches_come_back(tmp_path, table):
-    found = search(SPACE, {SPACE[0]: "ptxas"}, lambda c: None, times_of, AMPLE)
+    found = search(not_built={SPACE[0]: "ptxas"})
     path = tmp_path / "search" / "one.json"
     tuning._to_cache(found, path)
     assert tuning._from_cache(made_up(), path) == found
