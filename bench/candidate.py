@@ -98,10 +98,11 @@ class _Caller:
             raise ValueError(
                 f"{self.function} returned {tuple(c.shape)} on {c.device}; accepted: {tuple(out.shape)} on {out.device}"
             )
+        elsewhere = c.data_ptr() != out.data_ptr()
         if epilogue is not Epilogue.NONE and "epilogue" not in accepted:
             self._adds.add("the epilogue in torch")
-            c = epilogue.apply(c, bias)
-        if c.data_ptr() != out.data_ptr():
+            c = epilogue.apply(c, bias) if elsewhere else epilogue.apply_(c, bias)
+        if elsewhere:
             self._adds.add("the copy of its result into the output")
             out.copy_(c)
         return out

@@ -7,7 +7,7 @@ Grid         partials: (tiles of M, tiles of N, split_k); reducer: strips of red
 Who sums     a block its band, in steps of block_k; the reducer the bands, once, after all of them
 Deterministic yes: each element's sum has one fixed order
 Workspace    4 * split_k * M * N bytes, written by the first launch and read by the second
-Launches     2; the unfused variant 3
+Launches     2; the unfused variant 3, with bias_relu 4
 
 Two reducers, as in the Triton twin: *vector*, one load of [split_k, reduce_rows, reduce_block] and a sum over the
 split axis, and *tile*, shaped like the tiles of the product, adding the bands one by one. A block of a tilus Script
@@ -216,7 +216,7 @@ def matmul(
     product, reduction = _scripts(fused_problem, config, vectors, variant.removesuffix("_unfused"))
     launching.launch(product, a, stored_b, partials, m, n_units, k_units, split_k, stride_am, stride_b)
     launching.launch(reduction, None if unfused else bias, out, partials, m, n_units, *out_strides)
-    return out.copy_(epilogue.apply(out, bias)) if unfused else out
+    return epilogue.apply_(out, bias) if unfused else out
 
 
 def build(problem: Matmul, config: DecomposeKConfig, *, variant: str) -> None:

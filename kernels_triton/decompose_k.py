@@ -7,7 +7,7 @@ Grid         partials: (tiles of C in group-major order, split_k); reducer: flat
 Who sums     a program its band, in steps of block_k; the reducer the bands, once, after all of them
 Deterministic yes: each element's sum has one fixed order
 Workspace    4 * split_k * M * N bytes, written by the first launch and read by the second
-Launches     2; the unfused variant 3
+Launches     2; the unfused variant 3, with bias_relu 4
 Variants     vector, tile: the two reducers; vector_unfused: the epilogue in torch; vector_pdl: programmatic dependent
              launch, the reducer's programs are set up while the partials are still computed (tilus 0.2.0 has none)
 
@@ -248,7 +248,7 @@ def matmul(
     if variant == "vector_unfused":
         plain = replace(problem, epilogue=Epilogue.NONE)
         _launch(plain, config, "vector", (a, b, None, partials, out), *strides, start)
-        return out.copy_(epilogue.apply(out, bias))
+        return epilogue.apply_(out, bias)
     _launch(problem, config, variant, (a, b, bias, partials, out), *strides, start)
     return out
 

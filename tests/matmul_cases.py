@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from cuda.bindings import driver
 from torch import Tensor
 
 import kernels_tilus
@@ -126,16 +127,19 @@ def check_repeats_on_a_dirty_workspace(kernel: Kernel, device: torch.device, run
 
 
 def check_graph(kernel: Kernel, device: torch.device) -> None:
-    """Two launches in one graph, replayed on new inputs, beside eager launches on another stream."""
+    """Two calls in one graph, replayed on new inputs, beside eager calls on another stream; the graph holds the
+    launches that the kernel says a call has, and nothing else."""
     problem = Matmul(16, 256, 2048, BF16, layout=NK, epilogue=_any_epilogue(kernel))
     inputs = problem.inputs(device)
     config = split_config(kernel, problem, 4)
     outs = [torch.empty(16, 256, dtype=BF16, device=device) for _ in range(2)]
     run(kernel, problem, inputs, out=outs[0], config=config)
-    graph = torch.cuda.CUDAGraph()
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
     with torch.cuda.graph(graph):
         for out in outs:
             run(kernel, problem, inputs, out=out, config=config)
+    _, _, nodes = driver.cuGraphGetNodes(driver.CUgraph(graph.raw_cuda_graph()))
+    assert nodes == len(outs) * kernel.launches
     fresh = problem.inputs(device, seed=1)
     inputs.a.copy_(fresh.a)
     inputs.b.copy_(fresh.b)

@@ -17,15 +17,6 @@ from common.epilogue import Epilogue
 from common.kernel import Kernel, Language, MatmulConfig
 from common.protocol import Protocol
 
-_IN_PLACE = {
-    Epilogue.NONE: lambda c, bias: c,
-    Epilogue.RELU: lambda c, bias: c.relu_(),
-    Epilogue.BIAS_RELU: lambda c, bias: c.relu_(),  # the bias is in the product by then
-    Epilogue.SILU: lambda c, bias: torch.nn.functional.silu(c, inplace=True),
-    Epilogue.SIGMOID: lambda c, bias: c.sigmoid_(),
-    Epilogue.SCALE: lambda c, bias: c.mul_(bias),
-}
-
 
 def matmul(
     a: Tensor,
@@ -45,13 +36,9 @@ def matmul(
     if out is None:
         out = torch.empty(problem.m, problem.n, dtype=problem.out_dtype, device=a.device)
     wider = {} if problem.out_dtype is a.dtype else {"out_dtype": problem.out_dtype}
-    if epilogue is not Epilogue.BIAS_RELU:
-        torch.mm(a, b, out=out, **wider)
-    elif wider:
-        torch.mm(a, b, out=out, **wider).add_(bias)
-    else:
-        torch.addmm(bias, a, b, out=out)
-    return _IN_PLACE[epilogue](out, bias)
+    if epilogue is Epilogue.BIAS_RELU and not wider:
+        return torch.addmm(bias, a, b, out=out).relu_()
+    return epilogue.apply_(torch.mm(a, b, out=out, **wider), bias)
 
 
 KERNEL = Kernel(
