@@ -230,11 +230,23 @@ def test_splitk_against_data_parallel():
         rows.append(of_problem(name, "triton/w4a16.data_parallel", 40.0, **more))
         rows.append(of_problem(name, "triton/w4a16.split_k", 40.0 / gain, protocol="atomic", **more))
         for split, us in ((1, 30.0), (4, 10.0), (8, 8.0)):
-            rows.append(of_problem(name, f"triton/w4a16.last_arriver@s{split}", us, protocol="last_arriver", **more))
+            rows.append(of_problem(name, f"triton/w4a16.split_k@s{split}", us, protocol="atomic", **more))
     assert claim("SplitK is 124%").finding(rows).measured.startswith("mean 2.833x, ")
     assert claim("SplitK is 124%").finding(rows).verdict == CONFIRMED
     assert claim("SplitK is 295%").finding(rows).measured.startswith("largest 4.000x, ")
     assert claim("The best split on an H100").finding(rows) == claims.Finding("split 8 on 6", CONFIRMED)
+
+
+def test_a_best_split_has_no_other_as_good():
+    rows = []
+    for size, best in ((512, 8), (1024, 4)):
+        more = {"workload": "w4a16-square", "m": 16, "n": size, "k": size, "protocol": "atomic"}
+        for split in (1, 4, 8):
+            name, us = f"w4a16-16x{size}x{size}-fp16-g128", 5.0 if split == best else 6.0
+            rows.append(of_problem(name, f"triton/w4a16.atomic@s{split}", us, **more))
+    assert claim("The best split on an H100").finding(rows) == claims.Finding(
+        "split 8 on 1, split 4 on 1", CONTRADICTED
+    )
 
 
 @pytest.mark.parametrize(
