@@ -5,8 +5,8 @@
     build     all of them in parallel, in processes; an error is recorded
     check     each against float64
     time      in stages: all for a few rounds, the fastest third for twice as many, ...
-    refine    build, check and time what lies next to the leaders in the space: of a large one the sample holds most
-              tiles with one split only
+    refine    build, check and time what lies next to the leaders in the space, of which the sample holds most tiles
+              with one split only, and what is likest to the best of the kernel's twin in the other language
     confirm   the winner again, with fresh samples: that is the time reported
 
 Checking and timing happen in a process that may die; the config it died of is out, the rest go on in a new one. A
@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import chain
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -136,8 +137,10 @@ def tune(
         compete()
         for kernel in kernels:
             if contest := contests.get(kernel.full_name):
+                twins = [contests[name].leaders[:1] for name in contests if _are_twins(name, kernel.full_name)]
                 left = 0 if contest.found.out_of_time else limit.configs - len(contest.entered)
-                chosen[kernel.full_name] = neighbours(kernel, problem, contest.leaders, contest.entered, left)
+                leaders = [*contest.leaders, *chain(*twins)]
+                chosen[kernel.full_name] = neighbours(kernel, problem, leaders, contest.entered, left)
         compete()
         for name, contest in contests.items():
             child.call(_prepare, problem, device, seed)
@@ -197,12 +200,13 @@ def neighbours(
     kernel: Kernel, problem: Problem, leaders: Sequence[Config], entered: Collection[Config], count: int
 ) -> list[Config]:
     """At most `count` configs of the space that have not entered: those that differ least from a leader, in the fewest
-    fields and of these by the least factors, the first leader's first."""
+    fields and of these by the least factors, the first leader's first. A leader may be another kernel's: only the
+    fields that both have are looked at."""
 
     def apart(config: Config) -> tuple[int, int, float]:
         found = []
         for place, leader in enumerate(leaders):
-            pairs = zip(vars(config).values(), vars(leader).values(), strict=True)
+            pairs = [(value, vars(leader)[name]) for name, value in vars(config).items() if name in vars(leader)]
             differing = [(one, other) for one, other in pairs if one != other]
             factors = [abs(log2(one / other)) for one, other in differing if type(one) is int and one * other > 0]
             found.append((len(differing), place, sum(factors)))
@@ -210,6 +214,11 @@ def neighbours(
 
     untried = [config for config in kernel.configs(problem) if config not in entered] if leaders else []
     return sorted(untried, key=apart)[:count]
+
+
+def _are_twins(one: str, other: str) -> bool:
+    """Of two full names, whether they are one kernel in two languages."""
+    return one != other and one.partition("/")[2] == other.partition("/")[2]
 
 
 @dataclass

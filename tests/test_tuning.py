@@ -134,6 +134,17 @@ def test_neighbours_are_those_that_differ_least_from_the_leaders():
     assert neighbours(made_up(), PROBLEM, [], entered, 6) == []
 
 
+def test_of_another_kernels_leader_the_common_fields_count():
+    @dataclasses.dataclass(frozen=True)
+    class Theirs:
+        split_k: int
+        num_warps: int
+        engine: str
+
+    near = neighbours(made_up(), PROBLEM, [Theirs(12, 4, "wgmma")], set(), 3)
+    assert [(config.split_k, config.num_warps) for config in near] == [(12, 4), (13, 4), (11, 4)]
+
+
 def test_those_who_enter_later_compete_with_the_leaders():
     fastest, *others = sorted(SPACE, key=time_of)
     contest = Contest(AMPLE, lambda config: "wrong" if config == others[-1] else None, times_of)
@@ -155,7 +166,10 @@ def test_leaders_stand_where_nobody_else_enters():
     assert contest.leaders == leaders
 
 
-def test_a_part_of_the_configs_is_kept_for_the_leaders_neighbours(table, tmp_path, monkeypatch):
+@pytest.fixture
+def in_process(table, tmp_path, monkeypatch):
+    """tune without a device: what is built at each stage, by kernel."""
+
     class InProcess:
         def __init__(self, deadline_s):
             self.deadline_s = deadline_s
@@ -168,20 +182,47 @@ def test_a_part_of_the_configs_is_kept_for_the_leaders_neighbours(table, tmp_pat
         def call(self, function, *_):
             return ({}, "none") if function is tuning._identity else None
 
-    built = []
+    def built(problem, chosen, *_):
+        stages.append(dict(chosen))
+        return {name: {} for name in chosen}
+
+    stages = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(tuning, "Child", InProcess)
-    monkeypatch.setattr(
-        tuning, "_built", lambda problem, chosen, *_: built.append(dict(chosen)) or {name: {} for name in chosen}
-    )
+    monkeypatch.setattr(tuning, "_built", built)
     monkeypatch.setattr(tuning._Trial, "check", lambda trial, config: None)
+    return stages
+
+
+def tuned_here(*kernels) -> dict[str, tuning.Search]:
+    return tuning.tune(PROBLEM, kernels, "quick", deadline_s=1, device=torch.device("cuda"))
+
+
+def test_a_part_of_the_configs_is_kept_for_the_leaders_neighbours(in_process, monkeypatch):
     monkeypatch.setattr(tuning._Trial, "time", lambda trial, configs, rounds: times_of(configs, rounds))
-    found = tuning.tune(PROBLEM, [made_up()], "quick", deadline_s=1, device=torch.device("cuda"))["triton/made_up"]
-    sampled, near = (chosen["triton/made_up"] for chosen in built)
+    found = tuned_here(made_up())["triton/made_up"]
+    sampled, near = (chosen["triton/made_up"] for chosen in in_process)
     assert (len(sampled), len(near), found.tried) == (24, 8, 32)
     leader = min(sampled, key=time_of)
     assert near == neighbours(made_up(), PROBLEM, sorted(sampled, key=time_of)[:FINALISTS], {*sampled}, 8)
     assert found.config == min([*sampled, *near], key=time_of) and time_of(found.config) < time_of(leader)
+
+
+def test_what_leads_in_one_language_is_tried_in_the_other(in_process, monkeypatch):
+    def time(trial, configs, rounds):
+        fastest = 7 if trial.name.startswith("triton") else 14
+        return [10 + abs(config.split_k - fastest) + config.num_warps / 10 for config in configs]
+
+    here, there = made_up(), dataclasses.replace(made_up(space=SPACE[::-1]), language=Language.TILUS)
+    monkeypatch.setattr(tuning._Trial, "time", time)
+    tuned_here(here, there, made_up("alone"))
+    sampled, near = in_process
+    for kernel, twin, fastest in ((here, there, 14), (there, here, 7)):
+        leader = min(sampled[twin.full_name], key=lambda config: (abs(config.split_k - fastest), config.num_warps))
+        assert leader in {*sampled[kernel.full_name], *near[kernel.full_name]}
+    assert not tuning._are_twins("triton/alone", "tilus/made_up") and not tuning._are_twins(
+        "triton/alone", "triton/alone"
+    )
 
 
 def row(contender: str, problem: Matmul, config: dict, source: str = "search", **values):
