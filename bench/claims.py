@@ -4,10 +4,15 @@
 
 Without FILE: the rows recorded under bench/results, a table a device. Needs no GPU. A claim of one figure is confirmed
 where the gain measured is from half to twice the gain claimed, a claim of a range where the median lies in it; other
-rules say what they ask. Of contenders that a claim compares, the fastest on each problem counts.
+rules say what they ask. Of contenders that a claim compares, the fastest on each problem counts, and only rows that
+were measured together are compared.
+
+A verdict on a suite needs at least half of its problems, each with a config searched for that very problem in every
+contender that has configs: where there are fewer, the figures stand and the verdict is 'too few rows'.
 """
 
 import argparse
+import json
 import re
 import sys
 from collections import Counter
@@ -30,7 +35,7 @@ CONFIRMED = "confirmed"
 CONTRADICTED = "contradicted"
 NOT_TESTABLE = "not testable here"
 NO_ROWS = "no rows"
-FEW_ROWS = "too few rows"  # of less than half of the suite that the claim is about
+FEW_ROWS = "too few rows"  # with searched configs, of less than half of the suite that the claim is about
 VERDICTS = (CONFIRMED, CONTRADICTED, NOT_TESTABLE, FEW_ROWS, NO_ROWS)
 
 TILE = "triton/decompose_k.tile"
@@ -60,7 +65,7 @@ GENERATED = Source(
 
 @dataclass(frozen=True)
 class Finding:
-    """problems: how many it is of, where it tells something of a suite."""
+    """problems: of how many it is with configs searched for them, where it tells something of a suite."""
 
     measured: str
     verdict: str
@@ -98,15 +103,14 @@ class Claim:
     problem: Callable[[Mapping[str, Any]], bool] = lambda problem: True
 
     def rows(self, rows: Sequence[Row] | Sequence[Launch]) -> list[Row] | list[Launch]:
-        """Those that test it; of two of one contender on one problem the last."""
-        chosen = {
-            (row.problem["name"], row.contender): row
+        """Those that test it."""
+        return [
+            row
             for row in rows
             if fnmatchcase(row.workload, self.workload)
             and any(_matches(row, pattern) for pattern in self.rule.contenders)
             and self.problem(row.problem)
-        }
-        return list(chosen.values())
+        ]
 
     @property
     def selection(self) -> str:
@@ -127,11 +131,11 @@ class Claim:
 
     @property
     def asked(self) -> int:
-        """How many problems of its suite it is about; 0 of a workload that is none."""
+        """How many problems of its suites it is about; 0 of a workload that is none."""
         return sum(
             self.problem(problem_fields(problem))
             for suite in workloads.SUITES
-            if suite.name == self.workload
+            if fnmatchcase(suite.name, self.workload)
             for _, problem in workloads.problems(suite.name)
         )
 
@@ -142,7 +146,8 @@ class Claim:
 @dataclass(frozen=True)
 class Compared:
     """One problem: how many times as fast the one was as the other; verdict 'tie' where the intervals of their
-    speed-ups over torch.mm overlap, else 'ahead' or 'behind'; searched: neither ran a config of another shape."""
+    speed-ups over torch.mm overlap, else 'ahead' or 'behind'; searched: neither ran a config that was not searched for
+    this problem."""
 
     problem: str
     ratio: float
@@ -151,12 +156,12 @@ class Compared:
 
 
 def compared(rows: Sequence[Row], one: str, other: str, one_config: bool = False) -> list[Compared]:
-    """The fastest of `one` against the fastest of `other` on each problem that both passed; with `one_config`, with the
-    same config. Raises Untested."""
+    """The fastest of `one` against the fastest of `other` on each problem, in the last measurement where both passed;
+    with `one_config`, with the same config. Raises Untested."""
     firsts, seconds = fastest(rows, one), fastest(rows, other)
-    found = []
-    for problem in firsts.keys() & seconds.keys():
-        (one_row, first), (other_row, second) = firsts[problem], seconds[problem]
+    found = {}
+    for measured in [measured for measured in firsts if measured in seconds]:
+        (one_row, first), (other_row, second) = firsts[measured], seconds[measured]
         if one_config and one_row.config != other_row.config:
             continue
         searched = not (one_row.not_searched or other_row.not_searched)
@@ -165,10 +170,22 @@ def compared(rows: Sequence[Row], one: str, other: str, one_config: bool = False
             verdict = "ahead"
         elif first["speedup_high"] < second["speedup_low"]:
             verdict = "behind"
-        found.append(Compared(problem, first["speedup"] / second["speedup"], verdict, searched))
+        problem = one_row.problem["name"]
+        found[problem] = Compared(problem, first["speedup"] / second["speedup"], verdict, searched)
     if not found:
-        raise Untested(f"{one} and {other} have no problem{' and config' * one_config} in common")
-    return found
+        shared = f"no problem{' and config' * one_config} in common that was measured together"
+        raise Untested(f"{one} and {other} have {shared}")
+    return list(found.values())
+
+
+def measurement(row: Row) -> tuple[str, str]:
+    """The problem, and what rows share that were timed together, and no others: their run's own readings."""
+    return row.problem["name"], json.dumps([row.floor, row.noise, row.clocks], sort_keys=True)
+
+
+def latest(rows: Sequence[Row]) -> list[Row]:
+    """Of two rows of one contender on one problem the last."""
+    return list({(row.problem["name"], row.contender): row for row in rows}.values())
 
 
 def _matches(row: Row, pattern: str) -> bool:
@@ -178,17 +195,17 @@ def _matches(row: Row, pattern: str) -> bool:
     return meant and fnmatchcase(row.contender, name) and protocol in ("", row.protocol)
 
 
-def fastest(rows: Sequence[Row], pattern: str) -> dict[str, tuple[Row, Mapping[str, Any]]]:
-    """By problem, the row of the fastest contender of this pattern, and its figures. Raises Untested."""
+def fastest(rows: Sequence[Row], pattern: str) -> dict[tuple[str, str], tuple[Row, Mapping[str, Any]]]:
+    """By measurement, the row of the fastest contender of this pattern, and its figures. Raises Untested."""
     of = [row for row in rows if _matches(row, pattern)]
     if not of:
         raise Untested(f"no rows of {pattern}")
     timing = leading_timing(of)
-    best: dict[str, tuple[Row, Mapping[str, Any]]] = {}
+    best: dict[tuple[str, str], tuple[Row, Mapping[str, Any]]] = {}
     for row in passed(of, timing):
-        figures, known = row.timing[timing], best.get(row.problem["name"])
+        figures, known = row.timing[timing], best.get(measurement(row))
         if known is None or figures["median_us"] < known[1]["median_us"]:
-            best[row.problem["name"]] = row, figures
+            best[measurement(row)] = row, figures
     if not best:
         raise Untested(f"{of[-1].contender} {of[-1].status}: {of[-1].message}", NOT_TESTABLE)
     return best
@@ -200,8 +217,12 @@ def spread(found: Sequence[Compared]) -> str:
     text = f"median {median(ratios):.3f}x ({min(ratios):.2f}-{max(ratios):.2f}), ahead on {verdicts.count('ahead')}"
     ties = verdicts.count("tie")
     text = f"{text} of {len(found)}" + (f", {ties} tie{'s' * (ties > 1)}" if ties else "")
-    borrowed = sum(not one.searched for one in found)
+    borrowed = len(found) - searched(found)
     return text + (f"; {borrowed} with a config not searched for the shape" if borrowed else "")
+
+
+def searched(found: Sequence[Compared]) -> int:
+    return sum(one.searched for one in found)
 
 
 def verdict_of(holds: bool) -> str:
@@ -211,7 +232,7 @@ def verdict_of(holds: bool) -> str:
 def never_ahead(one: str, other: str) -> Rule:
     def of(rows: Sequence[Row]) -> Finding:
         found = compared(rows, one, other)
-        return Finding(spread(found), verdict_of(all(on.verdict != "ahead" for on in found)), len(found))
+        return Finding(spread(found), verdict_of(all(on.verdict != "ahead" for on in found)), searched(found))
 
     return Rule("ahead on none", of, (one, other))
 
@@ -220,7 +241,7 @@ def ahead(one: str, other: str, share: float = 0.85) -> Rule:
     def of(rows: Sequence[Row]) -> Finding:
         found = compared(rows, one, other)
         holds = sum(on.verdict == "ahead" for on in found) >= share * len(found)
-        return Finding(spread(found), verdict_of(holds), len(found))
+        return Finding(spread(found), verdict_of(holds), searched(found))
 
     return Rule(f"ahead on {share:.0%} of the problems or more", of, (one, other))
 
@@ -237,7 +258,7 @@ def within(
         found = compared(rows, one, other, one_config)
         value = statistic([on.ratio for on in found])
         told = "" if statistic is median else f"{_NAMES[statistic]} {value:.3f}x, "
-        return Finding(told + spread(found), verdict_of(low <= value <= high), len(found))
+        return Finding(told + spread(found), verdict_of(low <= value <= high), searched(found))
 
     asked = f"{_NAMES[statistic]} {low:.3g}x to {high:.3g}x{', of one config' * one_config}"
     return Rule(asked, of, (one, other))
@@ -293,7 +314,7 @@ def not_testable(why: str) -> Rule:
 
 def _winning_splits(rows: Sequence[Row]) -> Finding:
     won = Counter(
-        int(split) for row in rows if row.status == PASSED for split in re.findall(r"split (\d+)", row.message)
+        int(split) for row in latest(rows) if row.status == PASSED for split in re.findall(r"split (\d+)", row.message)
     )
     if not won:
         raise Untested(f"no row of {FUSED_OP} tells its winner")
@@ -301,29 +322,24 @@ def _winning_splits(rows: Sequence[Row]) -> Finding:
     return Finding(text, verdict_of(set(won) <= {64, 128}), won.total())
 
 
-def _dtype_medians(rows: Sequence[Row]) -> dict[str, float]:
-    """VECTOR over torch.mm, the median over problems, by dtype."""
-    return {
-        dtype: median(
-            on.ratio for on in compared([row for row in rows if row.problem["dtype"] == dtype], VECTOR, BASELINE)
-        )
-        for dtype in dict.fromkeys(row.problem["dtype"] for row in rows)
-    }
-
-
 def _two_dtypes(first: str, second: str, holds: Callable[[float, float], bool]) -> Callable[[Sequence[Row]], Finding]:
+    """Of the medians of VECTOR over torch.mm, over the problems of each dtype."""
+
     def of(rows: Sequence[Row]) -> Finding:
-        medians = _dtype_medians(rows)
-        if missing := [dtype for dtype in (first, second) if dtype not in medians]:
+        by_dtype = {dtype: [row for row in rows if row.problem["dtype"] == dtype] for dtype in (first, second)}
+        if missing := [dtype for dtype, of_dtype in by_dtype.items() if not of_dtype]:
             raise Untested(f"no rows in {' and '.join(missing)}")
-        text = f"median over torch.mm: {first} {medians[first]:.3f}x, {second} {medians[second]:.3f}x"
-        return Finding(text, verdict_of(holds(medians[first], medians[second])))
+        found = {dtype: compared(of_dtype, VECTOR, BASELINE) for dtype, of_dtype in by_dtype.items()}
+        medians = {dtype: median(on.ratio for on in of_dtype) for dtype, of_dtype in found.items()}
+        text = "median over torch.mm: " + ", ".join(f"{dtype} {middle:.3f}x" for dtype, middle in medians.items())
+        problems = 2 * min(map(searched, found.values()))  # half of each suite is asked, not of the two together
+        return Finding(text, verdict_of(holds(*medians.values())), problems)
 
     return of
 
 
 def _errors(rows: Sequence[Row]) -> Finding:
-    errors = [row.accuracy["times_torch"] for row in rows if row.accuracy.get("times_torch") is not None]
+    errors = [row.accuracy["times_torch"] for row in latest(rows) if row.accuracy.get("times_torch") is not None]
     if not errors:
         raise Untested(f"no rows of {VECTOR}")
     text = f"error {max(errors):.2f} times torch.mm's at most, median {median(errors):.2f}, on {len(errors)} problems"
@@ -331,10 +347,10 @@ def _errors(rows: Sequence[Row]) -> Finding:
 
 
 def _tiles(rows: Sequence[Row]) -> Finding:
-    searched = [row for row in rows if row.config and row.config_source in ("tuned", "search")]
+    of_search = [row for row in latest(rows) if row.config and row.config_source in ("tuned", "search")]
     tiles = {
         size: Counter(
-            f"{row.config['block_m']}x{row.config['block_n']}" for row in searched if row.problem["m"] == size
+            f"{row.config['block_m']}x{row.config['block_n']}" for row in of_search if row.problem["m"] == size
         )
         for size in (16, 64)
     }
@@ -344,34 +360,37 @@ def _tiles(rows: Sequence[Row]) -> Finding:
         f"M = N = {size}: {', '.join(f'{tile} on {count}' for tile, count in of.most_common())}"
         for size, of in tiles.items()
     )
-    return Finding(text, verdict_of(set(tiles[16]) == {"16x16"} and set(tiles[64]) <= {"64x32", "64x64"}))
+    holds = set(tiles[16]) == {"16x16"} and set(tiles[64]) <= {"64x32", "64x64"}
+    return Finding(text, verdict_of(holds), sum(of.total() for of in tiles.values()))
 
 
 def _relu_apart(rows: Sequence[Row]) -> Finding:
     if not rows:
         raise Untested("no rows of torch/compile")
-    chose = [row for row in rows if row.status == PASSED and "decompose-K" in row.message]
+    ran = [row for row in latest(rows) if row.status == PASSED]
+    chose = [row for row in ran if "decompose-K" in row.message]
     if not chose:
         raise Untested("Inductor chose decompose-K on none of the problems", NOT_TESTABLE)
     apart = sum(bool(re.search(r"triton_poi_\w*relu", row.message)) for row in chose)
     text = f"of {len(chose)} programs with decompose-K {apart} have a kernel of their own for ReLU"
-    return Finding(text, verdict_of(apart == len(chose)))
+    return Finding(text, verdict_of(apart == len(chose)), len({row.problem["name"] for row in ran}))
 
 
 def _atomic_fuses(rows: Sequence[Row]) -> Finding:
     if not rows:
         raise Untested(f"no rows of {ATOMIC}")
-    fused = [row for row in rows if row.status == PASSED and row.launches == 1]
-    text = f"right with ReLU in its one launch: {len(fused)} of {len(rows)} rows"
+    asked = latest(rows)
+    fused = [row for row in asked if row.status == PASSED and row.launches == 1]
+    text = f"right with ReLU in its one launch: {len(fused)} of {len(asked)} rows"
     return Finding(text, verdict_of(not fused))
 
 
 def _crossover(rows: Sequence[Row]) -> Finding:
     """VECTOR is behind torch.mm at the largest M = N and at the smallest K, and ahead in between."""
     sizes = {row.problem["name"]: row.problem for row in rows}
-    found = {on.problem: on.verdict for on in compared(rows, VECTOR, BASELINE)}
-    by_size = sorted((sizes[name]["m"], verdict) for name, verdict in found.items() if sizes[name]["k"] == 8192)
-    by_depth = sorted((sizes[name]["k"], verdict) for name, verdict in found.items() if sizes[name]["m"] == 64)
+    found = compared(rows, VECTOR, BASELINE)
+    by_size = sorted((sizes[on.problem]["m"], on.verdict) for on in found if sizes[on.problem]["k"] == 8192)
+    by_depth = sorted((sizes[on.problem]["k"], on.verdict) for on in found if sizes[on.problem]["m"] == 64)
     if not by_size or not by_depth:
         raise Untested(f"no rows of {VECTOR} at K = 8192 and at M = N = 64")
     ahead_sizes = [size for size, verdict in by_size if verdict == "ahead"]
@@ -381,7 +400,7 @@ def _crossover(rows: Sequence[Row]) -> Finding:
         f"at M = N = 64 from K = {min(ahead_depths)}" if ahead_depths else "ahead at no K",
     ]
     holds = by_size[-1][1] == by_depth[0][1] == "behind" and ahead_sizes and ahead_depths
-    return Finding(", ".join(told), verdict_of(bool(holds)))
+    return Finding(", ".join(told), verdict_of(bool(holds)), searched(found))
 
 
 def _do_bench(rows: Sequence[Row]) -> Finding:
@@ -397,14 +416,15 @@ def _do_bench(rows: Sequence[Row]) -> Finding:
 
 
 def _best_split(rows: Sequence[Row]) -> dict[str, tuple[int, float]]:
-    """By problem, the split of the fastest of the contenders '...@sN', and its speed over that of one split."""
+    """By problem, the split of the fastest of the contenders '...@sN', and its speed over that of one split, in the
+    last measurement that has both."""
     timing = leading_timing(rows)
-    by_problem: dict[str, dict[int, Mapping[str, Any]]] = {}
+    together: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
     for row in passed(rows, timing):
         split = int(row.contender.rpartition("@s")[2])
-        by_problem.setdefault(row.problem["name"], {})[split] = row.timing[timing]
+        together.setdefault(measurement(row), {})[split] = row.timing[timing]
     found = {}
-    for problem, of in by_problem.items():
+    for (problem, _), of in together.items():
         best = min(of, key=lambda split: of[split]["median_us"])
         if 1 in of:
             found[problem] = best, of[best]["speedup"] / of[1]["speedup"]
@@ -423,13 +443,14 @@ def _best_split_is(expected: int) -> Callable[[Sequence[Row]], Finding]:
     def of(rows: Sequence[Row]) -> Finding:
         splits = Counter(split for split, _ in _best_split(rows).values())
         text = ", ".join(f"split {split} on {count}" for split, count in splits.most_common())
-        return Finding(text, verdict_of(all(splits[expected] > splits[split] for split in splits if split != expected)))
+        holds = all(splits[expected] > splits[split] for split in splits if split != expected)
+        return Finding(text, verdict_of(holds), splits.total())
 
     return of
 
 
 def _repeats_equal(rows: Sequence[Row]) -> Finding:
-    ran = [row for row in rows if row.status == PASSED and row.bitwise_equal is not None]
+    ran = [row for row in latest(rows) if row.status == PASSED and row.bitwise_equal is not None]
     if not ran:
         raise Untested("no rows of tilus/semaphore")
     equal = sum(row.bitwise_equal for row in ran)
@@ -533,12 +554,14 @@ CLAIMS = (
             VECTOR_AND_MM,
         ),
         "skinny-matmul-*",
+        lambda problem: problem["dtype"] in ("bf16", "fp16"),
     ),
     Claim(
         "fp32 has less to gain than bf16",
         STUDY,
         Rule("a smaller median", _two_dtypes("bf16", "fp32", lambda bf16, fp32: fp32 < bf16), VECTOR_AND_MM),
         "skinny-matmul-*",
+        lambda problem: problem["dtype"] in ("bf16", "fp32"),
     ),
     Claim(
         "With fp32 partials the split costs no accuracy",
@@ -550,6 +573,7 @@ CLAIMS = (
         STUDY,
         Rule("all of the searched configs", _tiles, (VECTOR,)),
         "skinny-*-bf16",
+        lambda problem: problem["m"] in (16, 64),
     ),
     Claim(
         "Where Inductor chooses decompose-K it leaves ReLU a kernel of its own",

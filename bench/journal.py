@@ -92,6 +92,11 @@ class Row:
         """Whether its config was found for another shape, or by no search: the kernel's own rule."""
         return self.config_source in ("nearest", "heuristic")
 
+    @property
+    def is_control(self) -> bool:
+        """Whether it leaves a part of the operation out, to tell what that part costs: no rival of the others."""
+        return self.variant.startswith("control_")
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

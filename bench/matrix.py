@@ -1,7 +1,8 @@
 """Language x protocol, from rows alone: what the language changes at one protocol, and the protocol in one language.
 
-A cell holds all contenders of one language and one protocol; on each problem its fastest counts, so that a cell is not
-punished for a variant that it has beside a better one.
+A cell holds all contenders of one language and one protocol but controls; on each problem its fastest counts, so that
+a cell is not punished for a variant that it has beside a better one. Where one language alone ran a config searched for
+the problem, the two are not held against each other: that would tell of the search.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from bench.tables import (
     Table,
     baseline_name,
     by_problem,
+    contending,
     leading_timing,
     naming,
     ranked,
@@ -45,7 +47,7 @@ class Cell:
 
 def cells(rows: Iterable[Row], timing: str | None) -> list[Cell]:
     """By protocol, in the order of common.protocol, then by language; the baseline, being 1, is in none."""
-    problems = by_problem(row for row in rows if row.contender not in BASELINES)
+    problems = by_problem(row for row in contending(rows) if row.contender not in BASELINES)
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in (row for of_problem in problems.values() for row in of_problem):
         groups.setdefault((row.language, row.protocol), []).append(row)
@@ -84,20 +86,20 @@ def page_tables(rows: Sequence[Row]) -> list[Table]:
 
 def effect_table(rows: Sequence[Row]) -> Table:
     """A line a protocol, a column a language; and what one language takes of the other's time, on the problems that
-    both have at that protocol."""
+    both have at that protocol, both with a config searched for the problem or neither."""
     timing = leading_timing(rows)
-    problems = by_problem(rows)
+    problems = by_problem(contending(rows))
     made = {(cell.language, cell.protocol): cell for cell in cells(rows, timing)}
     languages = list(dict.fromkeys(cell.language for cell in sorted(made.values(), key=_by_language)))
-    lines = []
+    lines, pairs = [], {}
     for protocol in dict.fromkeys(protocol for _, protocol in made):
         line = [_mean_text(made.get((language, protocol)), timing, len(problems)) for language in languages]
-        pair = [made.get((language, protocol)) for language in PAIR]
-        lines.append([protocol, *line, _spread_text(_ratios(*pair, timing)) if all(pair) else ""])
+        pairs[protocol] = _pairs(*(made.get((language, protocol)) for language in PAIR))
+        lines.append([protocol, *line, _spread_text(_ratios(pairs[protocol], timing), len(pairs[protocol]))])
     header = ["protocol", *languages, f"{PAIR[1]} over\n{PAIR[0]}"]
     foot = f"Times {baseline_name(rows)} ({timing}), the geometric mean over problems of a cell's fastest contender; "
     foot += f"{PAIR[1]} over {PAIR[0]}: the one's speed over the other's, its mean and its extremes over problems. "
-    foot += f"{_effects(made.values(), timing, len(problems))}{source_of(rows)}."
+    foot += f"{_effects(made.values(), pairs, timing, len(problems))}{source_of(rows)}."
     title = " ".join(filter(None, ["language x protocol", naming(rows)[0]]))
     return Table(title.replace("protocol [", "protocol: ["), header, lines, foot=foot)
 
@@ -123,43 +125,59 @@ def _outcome(cell: Cell) -> str:
     return ", ".join(dict.fromkeys(row.status if row.status != PASSED else "not timed" for row in cell.rows))
 
 
-def _ratios(first: Cell, second: Cell, timing: str) -> list[float]:
-    """The second's speed over the first's on the problems that both have, by speed-ups, each of its own run."""
-    both = [name for name in first.bests if name in second.bests]
-    return [second.bests[name].timing[timing]["speedup"] / first.bests[name].timing[timing]["speedup"] for name in both]
+Pairs = Sequence[tuple[Row, Row]]  # of one protocol, the fastest of each language on each problem that both have
 
 
-def _spread_text(ratios: Sequence[float]) -> str:
-    if not ratios:
-        return ""
-    text = f"{geometric_mean(ratios):.3f}"
-    return f"{text} ({min(ratios):.2f}-{max(ratios):.2f})" if len(ratios) >= LEAST else text
+def _pairs(first: Cell | None, second: Cell | None) -> Pairs:
+    if first is None or second is None:
+        return []
+    return [(row, second.bests[name]) for name, row in first.bests.items() if name in second.bests]
 
 
-def _effects(made: Iterable[Cell], timing: str, count: int) -> str:
-    """How far apart the languages are at one protocol, and the protocols in one language, of cells that have all
-    problems."""
-    means = {(cell.language, cell.protocol): _mean(cell, timing) for cell in made if len(cell.bests) == count}
-    told = []
-    apart = [
-        max(pair) / min(pair)
-        for protocol in dict.fromkeys(protocol for _, protocol in means)
-        if len(pair := [means[language, protocol] for language in PAIR if (language, protocol) in means]) == 2
+def _ratios(pairs: Pairs, timing: str) -> list[float]:
+    """The second's speed over the first's, by speed-ups, each of its own run; not of pairs of which one alone ran a
+    config searched for the problem."""
+    return [
+        second.timing[timing]["speedup"] / first.timing[timing]["speedup"]
+        for first, second in pairs
+        if first.not_searched == second.not_searched
     ]
+
+
+def _spread_text(ratios: Sequence[float], count: int) -> str:
+    """'0.915 (0.80-1.10), 4 of 12', of so many pairs."""
+    text = f"{geometric_mean(ratios):.3f}" if ratios else ""
+    text += f" ({min(ratios):.2f}-{max(ratios):.2f})" if len(ratios) >= LEAST else ""
+    return text if len(ratios) == count else ", ".join(filter(None, [text, f"{len(ratios)} of {count}"]))
+
+
+def _effects(made: Iterable[Cell], pairs: Mapping[str, Pairs], timing: str, count: int) -> str:
+    """How far apart the languages are at one protocol, and the protocols in one language, of cells that have all
+    problems; and what of `pairs`, by protocol, is left out of the first."""
+    means = {(cell.language, cell.protocol): _mean(cell, timing) for cell in made if len(cell.bests) == count}
+    ratios = {protocol: _ratios(of, timing) for protocol, of in pairs.items()}
+    told = []
+    apart = [geometric_mean(of) for protocol, of in ratios.items() if of and len(pairs[protocol]) == count]
     if apart:
-        told.append(f"at the same protocol the languages are up to {max(apart):.2f}x apart")
+        most = max(max(ratio, 1 / ratio) for ratio in apart)
+        told.append(f"at the same protocol the languages are up to {most:.2f}x apart")
     for language in PAIR:
         of = [mean for (speaks, _), mean in means.items() if speaks == language]
         if len(of) > 1:
             told.append(f"in {language} the protocols are up to {max(of) / min(of):.2f}x apart")
     text = "; ".join(told)
-    return f"{text[0].upper()}{text[1:]}. " if text else ""
+    text = f"{text[0].upper()}{text[1:]}. " if text else ""
+    every = sum(map(len, pairs.values()))
+    if left_out := every - sum(map(len, ratios.values())):
+        text += f"Left out of {PAIR[1]} over {PAIR[0]}, and of how far the languages are apart: {left_out} of {every} "
+        text += "pairs (problem and protocol) of which one language alone ran a config searched for the problem. "
+    return text
 
 
 def cells_table(rows: Sequence[Row]) -> Table:
     """A line a cell."""
     timing = leading_timing(rows)
-    problems = by_problem(rows)
+    problems = by_problem(contending(rows))
     fastest = {name: _fastest(of_problem, timing) for name, of_problem in problems.items()}
     lines, details = [], []
     for cell in cells(rows, timing):
@@ -245,7 +263,7 @@ def problems_table(rows: Sequence[Row]) -> Table:
     made = [cell for cell in cells(rows, timing) if cell.bests]
     _, what, labels = naming(rows)
     lines = []
-    for name, of_problem in by_problem(rows).items():
+    for name, of_problem in by_problem(contending(rows)).items():
         best = _fastest(of_problem, timing)
         lines.append([labels[name], *(speedup_cell(cell.bests.get(name), timing, best) for cell in made)])
     baseline = baseline_name(rows)
@@ -261,7 +279,7 @@ def lines_table(rows: Sequence[Row]) -> Table:
     made = cells(rows, timing)
     _, what, labels = naming(rows)
     lines, best = [], set()
-    for name, of_problem in by_problem(rows).items():
+    for name, of_problem in by_problem(contending(rows)).items():
         fastest = _fastest(of_problem, timing)
         for cell in made:
             if (row := cell.bests.get(name)) is None:

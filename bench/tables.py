@@ -108,6 +108,11 @@ def by_problem(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return grouped
 
 
+def contending(rows: Iterable[Row]) -> list[Row]:
+    """All but controls."""
+    return [row for row in rows if not row.is_control]
+
+
 def leading_timing(rows: Iterable[Row]) -> str | None:
     """What speed-ups and the fastest are told by: cold where it was measured, else warm, else host."""
     measured = {timing for row in rows for timing in row.timing}
@@ -226,7 +231,9 @@ def checks_table(rows: Sequence[Row]) -> Table:
 
 
 def summary_table(rows: Sequence[Row]) -> Table:
-    """By language and protocol: on each problem the group's fastest contender, against the baseline, per timing."""
+    """By language and protocol: on each problem the group's fastest contender, against the baseline, per timing.
+    Controls are in no group."""
+    rows = contending(rows)
     problems = list(by_problem(rows).values())
     groups = list(dict.fromkeys((row.language, row.protocol) for row in rows if not row.is_baseline))
     lines = []

@@ -26,7 +26,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import chain
 from math import log2
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ from bench.process import ROOT, Child, Died, in_parallel
 from bench.rotation import clock_of, launcher, referee_of, timed
 from bench.stats import summary
 from common import tuned
-from common.kernel import Config, Kernel
+from common.kernel import Config, Kernel, Language
 from common.problem import Problem
 
 log = logging.getLogger(__name__)
@@ -51,7 +50,9 @@ log = logging.getLogger(__name__)
 FIRST_ROUNDS = 3
 FINALISTS = 4
 CONFIRMING_ROUNDS = 20
-REFINING = 4  # one in so many of the configs allowed is kept for neighbours of the leaders
+# One in so many of the configs allowed is kept for neighbours of the leaders, and one in so many of these for those of
+# the leader in the other language.
+REFINING = 4
 
 
 @dataclass(frozen=True)
@@ -137,10 +138,12 @@ def tune(
         compete()
         for kernel in kernels:
             if contest := contests.get(kernel.full_name):
-                twins = [contests[name].leaders[:1] for name in contests if _are_twins(name, kernel.full_name)]
                 left = 0 if contest.found.out_of_time else limit.configs - len(contest.entered)
-                leaders = [*contest.leaders, *chain(*twins)]
-                chosen[kernel.full_name] = neighbours(kernel, problem, leaders, contest.entered, left)
+                twin = _leading_twin(kernel, problem, slug, contests, searches)
+                likest = neighbours(kernel, problem, twin, contest.entered, left // REFINING)
+                entered = contest.entered.union(likest)
+                near = neighbours(kernel, problem, contest.leaders, entered, left - len(likest))
+                chosen[kernel.full_name] = likest + near
         compete()
         for name, contest in contests.items():
             child.call(_prepare, problem, device, seed)
@@ -216,9 +219,18 @@ def neighbours(
     return sorted(untried, key=apart)[:count]
 
 
-def _are_twins(one: str, other: str) -> bool:
-    """Of two full names, whether they are one kernel in two languages."""
-    return one != other and one.partition("/")[2] == other.partition("/")[2]
+def _leading_twin(
+    kernel: Kernel, problem: Problem, slug: str, contests: dict[str, "Contest"], searches: dict[str, Search]
+) -> list[Config]:
+    """What leads in the other language of this kernel: here, in a search that was kept, or in the device's table."""
+    other = Language.TILUS if kernel.language is Language.TRITON else Language.TRITON
+    twin = replace(kernel, language=other).full_name
+    if twin in contests:
+        return contests[twin].leaders[:1]
+    if twin in searches:
+        return [searches[twin].config] if searches[twin].config else []
+    picked = [tuned.pick(known, problem, slug) for known in listed.all_contenders() if known.full_name == twin]
+    return [config for config, source in picked if source == "tuned"]
 
 
 @dataclass

@@ -21,6 +21,9 @@ class Language(str, Enum):
     CANDIDATE = "candidate"  # brought by a user, in whatever language
 
 
+Config = Any  # of a kernel: a frozen dataclass whose fields are JSON values
+
+
 @dataclass(frozen=True)
 class MatmulConfig:
     """What a kernel is compiled for, whatever the size of the problem.
@@ -62,7 +65,15 @@ def splits(problem: Matmul) -> tuple[int, ...]:
     return (1, *(powers + divisors)[:16])
 
 
-Config = Any  # of a kernel: a frozen dataclass whose fields are JSON values
+def has_steps(problem: Matmul, block_k: int, split_k: int) -> bool:
+    """Whether each of split_k bands has a step of block_k and more: a search tries no others, in either language."""
+    steps = -(-problem.k // block_k)
+    return -(-steps // -(-steps // split_k)) == split_k
+
+
+def split_where_possible(configs: list[Config]) -> list[Config]:
+    """Those that split K: of a kernel that does, the one band is another kernel. All of them where none splits."""
+    return [config for config in configs if config.split_k > 1] or configs
 
 
 def problem_arguments(problem: Problem, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from common.checks import overlaps_itself
-from common.kernel import MatmulConfig
+from common.kernel import MatmulConfig, split_where_possible
 from common.problem import SHORT_DTYPE, Problem
 from common.quantization import PACKED, GPTQWeight, unpack_rows
 from common.workspace import TICKET_BITS
@@ -135,7 +135,8 @@ Tile = tuple[int, int, int, int, int]
 def space(
     tiles: Iterable[Tile], problem: W4A16Matmul, supports: Callable[[W4A16Matmul, W4A16Config], str | None]
 ) -> list[W4A16Config]:
-    """Every tile with every split that leaves each two steps of block_k and more, in bands and interleaved."""
+    """Every tile with every split that leaves each two steps of block_k and more, in bands and interleaved; of one
+    split only where there is no other."""
     candidates = [
         W4A16Config(block_m, block_n, block_k, split_k, num_warps, num_stages, interleaved)
         for block_m, block_n, block_k, num_warps, num_stages in tiles
@@ -143,7 +144,7 @@ def space(
         for interleaved in ([False] if split_k == 1 else [False, True])
         if split_k == 1 or split_k * 2 * block_k <= problem.k
     ]
-    return [config for config in candidates if supports(problem, config) is None]
+    return split_where_possible([config for config in candidates if supports(problem, config) is None])
 
 
 def with_default_split(tile: Tile, problem: W4A16Matmul, variant: str) -> W4A16Config:

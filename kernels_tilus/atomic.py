@@ -37,7 +37,7 @@ from kernels_tilus.band import BandConfig
 
 
 def configs(problem: Matmul) -> list[BandConfig]:
-    """Every tile with every split that leaves each band two steps of block_k and more."""
+    """Every tile with every split of which each band has a step, as band.space has them."""
     return band.space(problem, splits(problem))
 
 

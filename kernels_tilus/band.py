@@ -16,7 +16,7 @@ from tilus.ir.tensor import RegisterTensor
 from tilus.utils import cdiv
 from torch import Tensor
 
-from common.kernel import MatmulConfig, rows_fit
+from common.kernel import MatmulConfig, has_steps, rows_fit, split_where_possible
 from common.problem import Layout, Matmul
 from kernels_tilus import mma, simt, wgmma
 from kernels_tilus.epilogue import EpilogueScript
@@ -182,17 +182,17 @@ def shared_bytes(problem: Matmul, config: MatmulConfig) -> int:
 
 
 def space(problem: Matmul, splits: tuple[int, ...]) -> list[BandConfig]:
-    """Every tile whose rows fit the problem's, with every split that leaves each band two steps of block_k and more;
-    tiles of CUDA cores where tensor cores cannot take the problem."""
+    """Every tile whose rows fit the problem's, with every split of which each band has a step; of one band only where
+    there is no other. Tiles of CUDA cores where tensor cores cannot take the problem."""
     on_cuda_cores = needs_simt(problem) is not None
     candidates = [
         BandConfig(**tile._asdict(), split_k=split_k)
         for tile in TILES
         for split_k in splits
         if (tile.engine == "simt") is on_cuda_cores and rows_fit(tile.block_m, problem.m)
-        if split_k == 1 or split_k * 2 * tile.block_k <= problem.k
+        if has_steps(problem, tile.block_k, split_k)
     ]
-    return [config for config in candidates if supports(problem, config) is None]
+    return split_where_possible([config for config in candidates if supports(problem, config) is None])
 
 
 def default_config(problem: Matmul, most_splits: int) -> BandConfig:

@@ -44,7 +44,7 @@ SPLITS = (1, 2, 4, 8)
 
 
 def configs(problem: Matmul) -> list[MatmulConfig]:
-    """Every tile with every split that leaves each band two steps of block_k and more."""
+    """Every tile with every split of which each band has a step, as band.space has them."""
     return [config for config in band.space(problem, SPLITS) if supports(problem, config) is None]
 
 

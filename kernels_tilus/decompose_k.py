@@ -59,14 +59,16 @@ MOST_LOADED = 128  # registers of a thread, for all bands of its elements at onc
 
 
 def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
-    """Every tile with every split; for the vector reducer with every strip that is no higher than C."""
+    """Every tile with every split of which each band has a step, as band.space has them; for the vector reducer with
+    every strip that is no higher than C. Its threads hold all bands of an element, 128 at most."""
+    check = band.supports if variant == "tile" else supports
     strips = [strip for strip in STRIPS[: 1 if variant == "tile" else None] if strip[2] <= problem.m]
     space = [
         DecomposeKConfig(**vars(config), reduce_block=columns, reduce_warps=warps, reduce_rows=rows)
-        for config in band.space(problem, splits(problem)[1:] or (1,))
+        for config in band.space(problem, splits(problem))
         for columns, warps, rows in strips
     ]
-    return [config for config in space if supports(problem, config) is None] or [default_config(problem)]
+    return [config for config in space if check(problem, config) is None]
 
 
 def default_config(problem: Matmul) -> DecomposeKConfig:
@@ -248,7 +250,7 @@ KERNELS = tuple(
         configs=partial(configs, variant=variant),
         default_config=default_config,
         build=partial(build, variant=variant),
-        supports=_supports_unfused if variant == "vector_unfused" else supports,
+        supports={"tile": band.supports, "vector_unfused": _supports_unfused}.get(variant, supports),
         deterministic=True,
         # The unfused epilogue rounds the product, then its own result.
         roundings=lambda config, rounds=2 if variant == "vector_unfused" else 1: rounds,

@@ -14,7 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from common import call
 from common.epilogue import Epilogue
-from common.kernel import Kernel, MatmulConfig, rows_fit
+from common.kernel import Kernel, MatmulConfig, has_steps, rows_fit, split_where_possible
 from common.problem import Layout, Matmul
 from kernels_triton.epilogue import apply_epilogue, has_bias
 
@@ -85,14 +85,14 @@ def tiles(problem: Matmul) -> list[BandConfig]:
 
 
 def space(problem: Matmul, splits: tuple[int, ...]) -> list[BandConfig]:
-    """Every tile with every split that leaves each band two steps of block_k and more."""
+    """Every tile with every split of which each band has a step; of one band only where there is no other."""
     candidates = [
         replace(tile, split_k=split_k)
         for tile in tiles(problem)
         for split_k in splits
-        if split_k == 1 or split_k * 2 * tile.block_k <= problem.k
+        if has_steps(problem, tile.block_k, split_k)
     ]
-    return [config for config in candidates if supports(problem, config) is None]
+    return split_where_possible([config for config in candidates if supports(problem, config) is None])
 
 
 def default_tile(problem: Matmul, programs: int, most_splits: int = 256) -> tuple[int, int, int, int, int, int]:

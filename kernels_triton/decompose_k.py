@@ -46,13 +46,13 @@ class DecomposeKConfig(BandConfig):
 
 
 def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
-    """Every tile with every split; for the vector reducer a block by the number of bands, as in the source, one with a
-    warp for every 32 elements, and, of few bands, one of 16 bytes a thread."""
+    """Every tile with every split of which each band has a step, as band.space has them; for the vector reducer a
+    block by the number of bands, as in the source, one with a warp for every 32 elements, and, of few bands, one of 16
+    bytes a thread."""
     space = [
-        DecomposeKConfig(**vars(replace(tile, split_k=split_k)), reduce_block=reduce_block, reduce_warps=reduce_warps)
-        for tile in band.tiles(problem)
-        for split_k in splits(problem)[1:] or (1,)
-        for reduce_block, reduce_warps in _reducers(split_k)[: 1 if variant == "tile" else None]
+        DecomposeKConfig(**vars(config), reduce_block=reduce_block, reduce_warps=reduce_warps)
+        for config in band.space(problem, splits(problem))
+        for reduce_block, reduce_warps in _reducers(config.split_k)[: 1 if variant == "tile" else None]
     ]
     return [config for config in space if supports(problem, config) is None]
 

@@ -33,7 +33,7 @@ from kernels_triton.band import BandConfig, band_product, finish, tile_of
 
 
 def configs(problem: Matmul) -> list[BandConfig]:
-    """Every tile with every split that leaves each band two steps of block_k and more."""
+    """Every tile with every split of which each band has a step, as band.space has them."""
     return band.space(problem, splits(problem))
 
 

@@ -39,7 +39,7 @@ SPLITS = (1, 2, 3, 4, 6, 8)
 
 
 def configs(problem: Matmul) -> list[BandConfig]:
-    """Every tile with every split that leaves each band two steps of block_k and more."""
+    """Every tile with every split of which each band has a step, as band.space has them."""
     return band.space(problem, SPLITS)
 
 

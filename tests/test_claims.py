@@ -33,6 +33,14 @@ def on_suite(workload: str, times: dict[str, float | None], **fields):
     return made
 
 
+def in_another_run(rows):
+    """The same rows, of a run of its own: its launches took another time."""
+    return [
+        replace(made, floor={timing: floor | {"launch_us": 2.5} for timing, floor in made.floor.items()})
+        for made in rows
+    ]
+
+
 def of_problem(name: str, contender: str, us: float, *, workload: str, protocol: str = "none", **problem):
     """A row of another operation, torch's at 10 us."""
     made = row(contender, us=us, workload=workload)
@@ -77,12 +85,30 @@ def test_the_fastest_of_several_counts_on_each_problem():
     assert claim("Without an epilogue, the vector").finding(rows).verdict == CONTRADICTED
 
 
+def test_rows_of_two_runs_are_not_divided_by_each_other():
+    kernels = on_suite("skinny-epilogue-bf16", {VECTOR: 1.4})
+    references = in_another_run(on_suite("skinny-epilogue-bf16", {OP: 1.3}))
+    finding = claim("With ReLU, the vector").finding([*kernels, *references])
+    told = f"{VECTOR} and {OP} have no problem in common that was measured together"
+    assert finding == claims.Finding(told, NO_ROWS)
+    assert claim("Fused decompose-K is 1.5x").finding([*kernels, *references]).problems == 28
+
+
+def test_the_fastest_of_another_run_does_not_stand_in():
+    """The faster op was measured beside no kernel; beside the kernel stood the slower one."""
+    together = on_suite("skinny-matmul-bf16", {VECTOR: 1.4, "torch/custom_op.mm": 1.3})
+    apart = in_another_run(on_suite("skinny-matmul-bf16", {"torch/custom_op.fused": 2.0}))
+    for rows in ([*together, *apart], [*apart, *together]):
+        finding = claim("Without an epilogue, the vector").finding(rows)
+        assert (finding.verdict, "median 1.077x" in finding.measured) == (CONFIRMED, True)
+
+
 def test_an_epilogue_taken_out_is_held_against_the_same_config_alone():
     rows = on_suite("skinny-epilogue-bf16", {VECTOR: 1.3, claims.UNFUSED: 1})
     for made in rows:
         made.config = {"split_k": 16 if made.contender == VECTOR else 64}
     finding = claim("ReLU fused").finding(rows)
-    assert (finding.verdict, "no problem and config in common" in finding.measured) == (NO_ROWS, True)
+    assert (finding.verdict, "no problem and config in common that" in finding.measured) == (NO_ROWS, True)
 
 
 @pytest.mark.parametrize(("problems", "verdict"), [(14, CONFIRMED), (13, FEW_ROWS)])
@@ -91,6 +117,17 @@ def test_less_than_half_of_a_suite_is_no_verdict(problems, verdict):
     finding = claim("With ReLU, the tile").finding(rows[: 3 * problems])
     assert (finding.verdict, finding.problems) == (verdict, problems)
     assert f"ahead on 0 of {problems}" in finding.measured
+
+
+@pytest.mark.parametrize(("searched", "verdict"), [(14, CONFIRMED), (13, FEW_ROWS)])
+@pytest.mark.parametrize("borrower", [VECTOR, claims.TILE])
+def test_a_problem_counts_where_both_configs_were_searched_for_it(borrower, searched, verdict):
+    rows = on_suite("skinny-epilogue-bf16", {VECTOR: 1.12, claims.TILE: 1})
+    for made in [made for made in rows if made.contender == borrower][searched:]:
+        made.config_source = "nearest"
+    finding = claim("The reducer's shape").finding(rows)
+    assert (finding.verdict, finding.problems) == (verdict, searched)
+    assert f"ahead on 28 of 28; {28 - searched} with a config not searched" in finding.measured
 
 
 def test_configs_that_were_not_searched_are_told():
@@ -129,8 +166,10 @@ def test_dtypes_side_by_side(beginning, bf16, other, verdict):
     dtype = beginning[:4]
     rows = on_suite("skinny-matmul-bf16", {VECTOR: bf16})
     assert claim(beginning).finding(rows) == claims.Finding(f"no rows in {dtype}", NO_ROWS)
-    finding = claim(beginning).finding([*rows, *on_suite(f"skinny-matmul-{dtype}", {VECTOR: other})])
-    assert finding == claims.Finding(f"median over torch.mm: bf16 {bf16:.3f}x, {dtype} {other:.3f}x", verdict)
+    others = on_suite(f"skinny-matmul-{dtype}", {VECTOR: other})
+    told = f"median over torch.mm: bf16 {bf16:.3f}x, {dtype} {other:.3f}x"
+    assert claim(beginning).finding([*rows, *others]) == claims.Finding(told, verdict, 56)
+    assert claim(beginning).finding([*rows, *others[:26]]) == claims.Finding(told, FEW_ROWS, 26)  # 13 of each
 
 
 @pytest.mark.parametrize(("error", "verdict"), [(1.0, CONFIRMED), (2.4, CONTRADICTED)])
@@ -148,10 +187,11 @@ def test_tiles_are_told_of_searched_configs_alone():
     assert claim("Small M = N").finding(rows).verdict == CONFIRMED
     nearest = [replace(made, config_source="nearest") for made in rows]
     assert claim("Small M = N").finding(nearest).verdict == NO_ROWS
+    assert claim("Small M = N").finding([*nearest[:8], *rows[8:]]).verdict == FEW_ROWS
     one = next(made for made in rows if made.problem["m"] == 64 and made.config)
     one.config |= small
     finding = claim("Small M = N").finding(rows)
-    assert finding == claims.Finding("M = N = 16: 16x16 on 7; M = N = 64: 64x64 on 6, 16x16 on 1", CONTRADICTED)
+    assert finding == claims.Finding("M = N = 16: 16x16 on 7; M = N = 64: 64x64 on 6, 16x16 on 1", CONTRADICTED, 14)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +205,8 @@ def test_tiles_are_told_of_searched_configs_alone():
 def test_whether_inductor_leaves_relu_apart(program, verdict):
     rows = on_suite("skinny-epilogue-bf16", {"torch/compile.max_autotune": 1.2}, message=f"compiled to {program}")
     assert claim("Where Inductor").finding(rows).verdict == verdict
+    few = NOT_TESTABLE if verdict == NOT_TESTABLE else FEW_ROWS
+    assert claim("Where Inductor").finding(rows[:26]).verdict == few  # of 13 problems
 
 
 @pytest.mark.parametrize(("status", "launches", "verdict"), [(PASSED, 1, CONTRADICTED), ("wrong", 1, CONFIRMED)])
@@ -182,7 +224,7 @@ def test_where_splitting_stops_paying():
             made.timing["cold"] |= {"speedup": speedup, "speedup_low": speedup - 0.01, "speedup_high": speedup + 0.01}
     finding = claim("Decompose-K does not pay").finding(rows)
     told = "at K = 8192 ahead of torch.mm up to M = N = 256, at M = N = 64 from K = 2048"
-    assert finding == claims.Finding(told, CONFIRMED)
+    assert finding == claims.Finding(told, CONFIRMED, 19)
 
 
 def test_splits_one_against_another():
@@ -234,19 +276,18 @@ def test_splitk_against_data_parallel():
     assert claim("SplitK is 124%").finding(rows).measured.startswith("mean 2.833x, ")
     assert claim("SplitK is 124%").finding(rows).verdict == CONFIRMED
     assert claim("SplitK is 295%").finding(rows).measured.startswith("largest 4.000x, ")
-    assert claim("The best split on an H100").finding(rows) == claims.Finding("split 8 on 6", CONFIRMED)
+    assert claim("The best split on an H100").finding(rows) == claims.Finding("split 8 on 6", CONFIRMED, 6)
 
 
 def test_a_best_split_has_no_other_as_good():
     rows = []
-    for size, best in ((512, 8), (1024, 4)):
+    for size, best in ((512, 8), (1024, 4), (2048, 8), (4096, 4), (8192, 8), (16384, 4)):
         more = {"workload": "w4a16-square", "m": 16, "n": size, "k": size, "protocol": "atomic"}
         for split in (1, 4, 8):
             name, us = f"w4a16-16x{size}x{size}-fp16-g128", 5.0 if split == best else 6.0
             rows.append(of_problem(name, f"triton/w4a16.atomic@s{split}", us, **more))
-    assert claim("The best split on an H100").finding(rows) == claims.Finding(
-        "split 8 on 1, split 4 on 1", CONTRADICTED
-    )
+    told = "split 8 on 3, split 4 on 3"
+    assert claim("The best split on an H100").finding(rows) == claims.Finding(told, CONTRADICTED, 6)
 
 
 @pytest.mark.parametrize(
@@ -290,10 +331,28 @@ def test_what_needs_no_rows():
     assert claim("requires_clean").finding([]).verdict == NOT_TESTABLE
 
 
+def test_of_two_measurements_of_one_problem_the_last_counts():
+    rows = on_suite("skinny-epilogue-bf16", {VECTOR: 1.45, claims.TILE: 1.3})
+    again = in_another_run(on_suite("skinny-epilogue-bf16", {VECTOR: 1.3, claims.TILE: 1.3}))
+    finding = claim("The reducer's shape").finding([*rows, *again])
+    assert (finding.verdict, finding.problems) == (CONTRADICTED, 28)
+    assert "median 1.000x" in finding.measured
+    alone = in_another_run(on_suite("skinny-epilogue-bf16", {VECTOR: 1.2}))  # no tile to compare it with
+    assert "median 1.115x" in claim("The reducer's shape").finding([*rows, *alone]).measured
+
+
 def test_of_two_rows_of_one_contender_on_one_problem_the_last_counts():
-    rows = on_suite("skinny-epilogue-bf16", {VECTOR: 1.3, claims.TILE: 1.3})
-    again = on_suite("skinny-epilogue-bf16", {VECTOR: 1.45})
-    assert "median 1.115x" in claim("The reducer's shape").finding([*rows, *again]).measured
+    rows = router_rows()
+    rows[1].accuracy["times_torch"] = 2.4
+    again = in_another_run([replace(rows[1], accuracy={"times_torch": 1.0})])
+    assert claim("With fp32 partials").finding(rows).verdict == CONTRADICTED
+    assert claim("With fp32 partials").finding([*rows, *again]).verdict == CONFIRMED
+
+
+def test_splits_of_two_runs_are_not_held_against_each_other():
+    one, four = (row(f"tilus/semaphore.fp32@s{split}", us=us) for split, us in ((1, 8.0), (4, 5.0)))
+    assert claim("Splitting K pays").finding([one, four]).verdict == CONFIRMED
+    assert claim("Splitting K pays").finding([one, *in_another_run([four])]).verdict == CONTRADICTED
 
 
 def test_every_claim_is_in_the_table_and_counted():

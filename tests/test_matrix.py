@@ -7,6 +7,7 @@ from made_rows import router_rows, row
 
 from bench import matrix, report, tables
 from bench.journal import BASELINE
+from kernels_triton import or_reduce
 
 VECTOR = "triton/decompose_k.vector"
 
@@ -64,6 +65,43 @@ def test_a_spread_over_problems_is_told_of_three_and_more():
         *(made(f"{of}/decompose_k.vector", "separate", 64, 10.0) for of in matrix.PAIR),
     ]
     assert matrix.effect_table(three).lines[0][-1] == "0.737 (0.50-1.00)"
+
+
+def from_elsewhere(of, contenders: set[str], tokens: int):
+    """With configs of another shape on one problem."""
+    return [
+        replace(one, config_source="nearest") if one.contender in contenders and one.problem["m"] == tokens else one
+        for one in of
+    ]
+
+
+def test_a_pair_of_which_one_config_was_searched_is_no_comparison_of_languages():
+    table = matrix.effect_table(from_elsewhere(rows(), {"tilus/decompose_k.vector"}, 16))
+    assert table.lines[0] == ["separate", "1.581", "1.000", "0.800, 1 of 2"]  # 1 over 1.25
+    assert "the languages are up to 1.25x apart" in table.foot
+    assert "apart: 1 of 2 pairs (problem and protocol) of which one language alone ran a config searched" in table.foot
+    none = from_elsewhere(from_elsewhere(rows(), {VECTOR}, 16), {"triton/decompose_k.vector"}, 1)
+    table = matrix.effect_table(none)
+    assert table.lines[0][-1] == "0 of 2"
+    assert "the languages are up to" not in table.foot
+
+
+def test_a_pair_of_which_neither_config_was_searched_stays():
+    borrowed = from_elsewhere(rows(), {VECTOR, "tilus/decompose_k.vector"}, 16)
+    table = matrix.effect_table(borrowed)
+    assert table.lines == matrix.effect_table(rows()).lines
+    assert "Left out" not in table.foot
+
+
+def test_a_control_is_in_no_cell():
+    """It leaves out what the others do: its speed would be its language's gain."""
+    assert {of.variant for of in or_reduce.KERNELS if row(of.full_name).is_control} == or_reduce.CONTROLS
+    plain = rows()
+    controls = [made("triton/or_reduce.control_unrolled", "separate", tokens, 1.0) for tokens in (1, 16)]
+    mixed = [*plain, *controls]
+    assert matrix.cells(mixed, "cold") == matrix.cells(plain, "cold")
+    assert matrix.tables(mixed) == matrix.tables(plain)
+    assert tables.summary_table(mixed) == tables.summary_table(plain)
 
 
 def test_a_cell_is_told_in_full():

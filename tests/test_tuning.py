@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -215,14 +216,23 @@ def test_what_leads_in_one_language_is_tried_in_the_other(in_process, monkeypatc
 
     here, there = made_up(), dataclasses.replace(made_up(space=SPACE[::-1]), language=Language.TILUS)
     monkeypatch.setattr(tuning._Trial, "time", time)
-    tuned_here(here, there, made_up("alone"))
+    tuned_here(here, there)
     sampled, near = in_process
     for kernel, twin, fastest in ((here, there, 14), (there, here, 7)):
         leader = min(sampled[twin.full_name], key=lambda config: (abs(config.split_k - fastest), config.num_warps))
         assert leader in {*sampled[kernel.full_name], *near[kernel.full_name]}
-    assert not tuning._are_twins("triton/alone", "tilus/made_up") and not tuning._are_twins(
-        "triton/alone", "triton/alone"
-    )
+
+
+def test_what_led_in_the_other_language_before_is_tried_too(in_process, table, monkeypatch):
+    known = find("triton/atomic").configs(PROBLEM)[-1]
+    entry = {"problem": PROBLEM.key, "config": dataclasses.asdict(known)}
+    (table / "none.json").write_text(json.dumps({"triton/atomic": [entry]}))
+    kernel = find("tilus/atomic")
+    monkeypatch.setattr(tuning._Trial, "time", lambda trial, configs, rounds: [float(c.block_k) for c in configs])
+    tuned_here(kernel)
+    sampled, near = (set(chosen[kernel.full_name]) for chosen in in_process)
+    likest = neighbours(kernel, PROBLEM, [known], set(), 2)
+    assert sampled.isdisjoint(likest) and near.issuperset(likest)
 
 
 def row(contender: str, problem: Matmul, config: dict, source: str = "search", **values):
@@ -260,13 +270,43 @@ def test_equal_spaces_are_sampled_equally(table):
     assert choose(made_up("a"), PROBLEM, 20, "none") != choose(made_up("a"), Matmul(1, 2, 3), 20, "none")
 
 
-@pytest.mark.parametrize("name", ["atomic", "last_arriver", "decompose_k.vector"])
+SPLITTING = ("atomic", "last_arriver", "semaphore.in_place", "semaphore.fp32", "decompose_k.vector", "decompose_k.tile")
+
+
+@pytest.mark.parametrize("name", SPLITTING)
 @pytest.mark.parametrize("workload", ["router", "skinny-epilogue-bf16"])
-def test_spaces_hold_the_same_splits_in_both_languages(name, workload):
+def test_spaces_hold_the_same_splits_of_a_tile_in_both_languages(name, workload):
     for _, problem in workloads.problems(workload):
-        tried = [{of.split_k for of in find(f"{language}/{name}").configs(problem)} for language in ("triton", "tilus")]
-        # Of more, a band may be shorter than two steps of every tile, or a thread's registers may not hold all.
-        assert {of for of in tried[0] if of <= 64} == {of for of in tried[1] if of <= 64}
+        tried = []
+        for language in ("triton", "tilus"):
+            of_tile = {}
+            for config in find(f"{language}/{name}").configs(problem):
+                of_tile.setdefault((config.block_m, config.block_n, config.block_k), set()).add(config.split_k)
+            tried.append(of_tile)
+        shared = tried[0].keys() & tried[1].keys()
+        assert shared
+        # tilus' vector reducer holds all bands of an element in a thread's registers, 128 at most.
+        most = 128 if name == "decompose_k.vector" else 256
+        for tile in shared:
+            assert {of for of in tried[0][tile] if of <= most} == tried[1][tile]
+
+
+@pytest.mark.parametrize("name", [*SPLITTING, "cluster"])
+@pytest.mark.parametrize("language", ["triton", "tilus"])
+def test_every_band_of_a_space_has_a_step(language, name):
+    if (language, name) == ("triton", "cluster"):
+        pytest.skip("Triton has no cluster")
+    for workload in ("router", "skinny-epilogue-bf16"):
+        for _, problem in workloads.problems(workload):
+            for config in find(f"{language}/{name}").configs(problem):
+                steps = math.ceil(problem.k / config.block_k)
+                assert config.split_k > 1 and (config.split_k - 1) * math.ceil(steps / config.split_k) < steps
+
+
+def test_a_k_too_short_for_two_bands_is_not_split():
+    for language in ("triton", "tilus"):
+        tried = find(f"{language}/atomic").configs(Matmul(16, 64, 16, layout=Layout.NK))
+        assert tried and {config.split_k for config in tried} == {1}
 
 
 def test_the_sample_has_as_many_tiles_as_it_has_room_for(table):
