@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bench.referee import no_answer
 from common.tensors import named_tensors
 
 L2_MULTIPLE = 3
@@ -298,15 +299,19 @@ class _Warm(_Queued):
         except Exception as error:
             raise NotTimed(timed.name, f"cannot be captured in a CUDA graph: {first_line(error)}") from error
         # A launch on another stream is not part of the graph: it ran while the graph was captured, and never again.
-        if isinstance(graph.result, Tensor):
-            graph.result.fill_(float("nan"))
-            graph.replay()
-            self.device.synchronize()
-            if graph.result.isnan().any():
-                raise NotTimed(
-                    timed.name, "its work is not in the CUDA graph that captured it: another stream", wrong=True
-                )
+        if isinstance(graph.result, Tensor) and not self._is_written(graph):
+            raise NotTimed(timed.name, "its work is not in the CUDA graph that captured it: another stream", wrong=True)
         return graph
+
+    def _is_written(self, graph: Graph) -> bool:
+        """Whether a replay writes all of the result."""
+        graph.replay()  # a result in memory of the graph's own is none before
+        unwritten = no_answer(graph.result)
+        graph.result.copy_(unwritten)
+        graph.replay()
+        self.device.synchronize()
+        left = graph.result.isnan() if graph.result.is_floating_point() else graph.result == unwritten
+        return not left.any()
 
     def turn(self, timed: Timed) -> list[float]:
         """One sample, from the second of two replays: the first brings the data back into L2."""

@@ -54,7 +54,7 @@ class Referee:
         self.device = device
         self.inputs = problem.inputs(device, seed), problem.inputs(device, seed + 1)
         self.judges = tuple(Judge(problem, inputs) for inputs in self.inputs)
-        self._unwritten = tuple(_no_answer(judge.reference) for judge in self.judges)
+        self._unwritten = tuple(no_answer(judge.reference) for judge in self.judges)
         self._handed = mapped(torch.clone, self.inputs[0])
         self._out = GuardedOutput(problem, device)
 
@@ -152,7 +152,7 @@ class Referee:
             torch.cuda.synchronize(self.device)
 
 
-def _no_answer(reference: Tensor) -> Tensor:
+def no_answer(reference: Tensor) -> Tensor:
     """Wrong in every element: NaN, or of integers the complement of what is right."""
     if reference.is_floating_point():
         return torch.tensor(float("nan"), device=reference.device)

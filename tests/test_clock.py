@@ -205,16 +205,41 @@ def test_warm_is_per_launch_of_a_replay():
     assert np.allclose(samples.rounds, 5.0) and "graph" in samples.method
 
 
-def test_warm_notices_work_that_was_not_captured():
+RESULTS = [torch.bfloat16, torch.float32, torch.int32, torch.int64]
+
+
+def warm(device: FakeDevice, name: str, fn: Callable, dtype: torch.dtype, before: float) -> None:
+    """Times fn(x, *, out), x being 1 everywhere and `out` at first something else."""
+    sets = [Arguments((torch.ones(4, dtype=dtype),), {"out": torch.full((4,), before, dtype=dtype)})]
+    time_together([Timed(name, fn, sets)], "warm", 2, device)
+
+
+@pytest.mark.parametrize("dtype", RESULTS, ids=str)
+@pytest.mark.parametrize("captured", [0, 3])
+def test_warm_notices_work_that_was_not_captured(captured, dtype):
     device = FakeDevice()
 
     def fn(x, *, out):
-        return out.copy_(x)  # now, and not when the graph is replayed
+        device.launch(5.0, lambda: out[:captured].copy_(x[:captured]))
+        out[captured:].copy_(x[captured:])  # now, and not when the graph is replayed
+        return out
 
-    sets = [Arguments((torch.ones(4),), {"out": torch.empty(4)})]
     with pytest.raises(NotTimed, match="not in the CUDA graph") as caught:
-        time_together([Timed("elsewhere", fn, sets)], "warm", 2, device)
+        warm(device, "elsewhere", fn, dtype, before=7)
     assert caught.value.wrong
+
+
+@pytest.mark.parametrize("dtype", RESULTS, ids=str)
+@pytest.mark.parametrize("before", [1, -2])  # the right result, and of integers its complement
+def test_warm_takes_a_result_that_is_written_in_replays_alone(before, dtype):
+    """As in memory of the graph's own, which holds anything until then."""
+    device = FakeDevice()
+
+    def fn(x, *, out):
+        device.launch(5.0, lambda: out.copy_(x))
+        return out
+
+    warm(device, "whole", fn, dtype, before)
 
 
 def test_warm_says_what_cannot_be_captured():

@@ -1,6 +1,7 @@
 """or_reduce, every variant of both languages: bit for bit what a loop of torch.bitwise_or gives."""
 
 import random
+import weakref
 from dataclasses import replace
 from functools import reduce
 
@@ -8,9 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import kernels_tilus
 import kernels_triton
+from bench.references import torch_bitwise_or
 from common.kernel import Kernel
 from common.or_reduce import LARGEST_K, OrReduce, OrReduceConfig, or_reduce_problem, row_stride
 from kernels_triton.or_reduce import generated_source
@@ -154,6 +157,41 @@ def test_what_suits_one_k_runs_at_another(kernel, dtype, device):
         inputs = OrReduce(2, 9, k, dtype).inputs(device)
         for config in (found[0], found[-1]):
             assert torch.equal(run(kernel, inputs.a, config), answer(inputs.a))
+
+
+class Launches(TorchDispatchMode):
+    """Counts what is computed, views being no launch, and the most bytes of results that were held at once."""
+
+    def __init__(self, out: torch.Tensor):
+        super().__init__()
+        self.names: list[str] = []
+        self.most_bytes = 0
+        self._out, self._made = out.data_ptr(), weakref.WeakSet()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            self.names.append(func.overloadpacket.__name__)
+            if result.data_ptr() != self._out:
+                self._made.add(result)
+            self.most_bytes = max(self.most_bytes, sum(made.nbytes for made in self._made))
+        return result
+
+
+@pytest.mark.parametrize("dtype", [INT32, INT64], ids=str)
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 7, 16, 33, LARGEST_K])
+def test_the_baseline_halves_k(k, dtype, device):
+    problem = OrReduce(3, 15, k, dtype)
+    inputs = problem.inputs(device)
+    given = inputs.a.clone()
+    out = ~answer(given)
+    with Launches(out) as launches:
+        assert torch_bitwise_or.or_reduce(inputs.a, out=out) is out
+    assert torch.equal(out, answer(given)) and torch.equal(inputs.a, given)
+    assert launches.names == (["bitwise_or"] * (k - 1).bit_length() or ["copy_"])
+    assert launches.most_bytes == torch_bitwise_or.KERNEL.workspace_bytes(problem, None)
+    fresh = torch_bitwise_or.or_reduce(inputs.a)
+    assert torch.equal(fresh, out) and fresh.data_ptr() != inputs.a.data_ptr()
 
 
 A = torch.zeros(4, 6, 8, dtype=INT64)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import kernels_tilus
 import kernels_triton
 from bench import contenders, resources
+from bench.references import torch_dequantized_mm
 from common import w4a16 as shared
 from common import workspace
 from common.accuracy import Judge
@@ -344,6 +345,19 @@ def test_compiles_for_hopper_without_spills(kernel, dtype, tmp_path, monkeypatch
     stages = config.num_stages - (kernel.language is Language.TRITON)  # of which Triton keeps one less
     a, weight = 2 * config.block_m * config.block_k, config.block_n * config.block_k // 2
     assert gpu_kernel.shared <= stages * (a + weight + 4 * config.block_n) + 1024
+
+
+# The baseline
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+def test_the_baseline_has_the_weight_as_a_linear_layer_stores_it(problem, device):
+    inputs, baseline = problem.inputs(device), torch_dequantized_mm.KERNEL
+    (a, b), by_keyword = baseline.arguments(problem, inputs)
+    assert a is inputs.a and not by_keyword
+    assert b.T.is_contiguous() and torch.equal(b, inputs.weight.dequantized(problem.dtype))
+    out = run(baseline, problem, inputs)
+    assert Judge(problem, inputs).judge(out, 1).ok
 
 
 # Bad input

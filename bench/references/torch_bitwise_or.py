@@ -1,26 +1,36 @@
-"""The baseline of or_reduce: torch.bitwise_or of one k after the other, in place, as torch has no such reduction.
+"""The baseline of or_reduce: torch.bitwise_or of the halves of K, again and again, as torch has no such reduction.
 
-Y = A[..., 0] | A[..., 1];  Y |= A[..., 2];  ...          K - 1 launches, each of which reads one k in K of A's rows
+X = A;  X = X[..., :h] | X[..., -h:], h = ceil(K / 2), ceil(K / 4), ..., 1          the last into Y; K = 1 is a copy
+
+Of an odd K the halves share their middle, which an OR with itself leaves as it is.
+Launches: ceil(log2 K). Traffic: for K a power of two 2 K - 2 elements read and K - 1 written for each of Y, where a
+kernel of its own reads K and writes 1. Workspace: the two widest of the halves that are not Y, of torch's allocator.
 """
 
 import torch
 from torch import Tensor
 
 from common.kernel import Kernel, Language
-from common.or_reduce import OrReduce, OrReduceConfig, or_reduce_problem
+from common.or_reduce import OrReduce, OrReduceConfig
 from common.protocol import Protocol
 
 
 def or_reduce(a: Tensor, *, out: Tensor | None = None, config: None = None) -> Tensor:
-    """Y [M, N] = OR over k of a [M, N, k], see common.or_reduce.or_reduce_problem for what is accepted and raised."""
-    problem = or_reduce_problem(a, out)
-    if out is None:
-        out = torch.empty(problem.out_shape, dtype=problem.dtype, device=a.device)
-    first, *rest = a.unbind(dim=-1)
-    out.copy_(first) if not rest else torch.bitwise_or(first, rest[0], out=out)
-    for column in rest[1:]:
-        out.bitwise_or_(column)
-    return out
+    """Y [M, N] = OR over k of a [M, N, k], integers. No checks but torch's own, as these are in the time of a call."""
+    while a.shape[-1] > 2:
+        half = (a.shape[-1] + 1) // 2
+        a = torch.bitwise_or(a[..., :half], a[..., -half:])
+    first, *second = a.unbind(dim=-1)
+    if second:
+        return torch.bitwise_or(first, *second, out=out)
+    return first.clone() if out is None else out.copy_(first)
+
+
+def workspace_bytes(problem: OrReduce, config: None) -> int:
+    """Of K up to 2 none; else a half, and the half of it that is made while it is held."""
+    half, quarter = (problem.k + 1) // 2, (problem.k + 3) // 4
+    widths = [width for width in (half, quarter) if width > 1]
+    return problem.rows * sum(widths) * problem.dtype.itemsize
 
 
 KERNEL = Kernel(
@@ -36,7 +46,7 @@ KERNEL = Kernel(
     supports=lambda problem, config=None: None,
     deterministic=True,
     roundings=lambda config: 0,
-    workspace_bytes=lambda problem, config: 0,
-    launches=None,  # one for K up to 2, else K - 1
+    workspace_bytes=workspace_bytes,
+    launches=None,  # ceil(log2 K), one at least
     op=OrReduce.op,
 )

@@ -1,6 +1,8 @@
 """The baseline of w4a16: torch.mm on the weight dequantized once, ahead of any call, as a half-precision model has it.
 
-C = torch.mm(A, W), W [K, N] of A's dtype          four times the bytes of the packed weight, none of its arithmetic
+C = torch.mm(A, W.T), W [N, K] of A's dtype        four times the bytes of the packed weight, none of its arithmetic
+
+W stands in memory as nn.Linear stores it, row by row of N: cuBLAS has other kernels for a weight stored [K, N].
 """
 
 from typing import Any
@@ -14,8 +16,8 @@ from common.w4a16 import W4A16Config, W4A16Inputs, W4A16Matmul
 
 
 def arguments(problem: W4A16Matmul, inputs: W4A16Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """a [M, K] and the weight [K, N], rounded to the problem's dtype."""
-    return (inputs.a, inputs.weight.dequantized(problem.dtype)), {}
+    """a [M, K] and the weight, rounded to the problem's dtype, as a view [K, N] of what is laid out [N, K]."""
+    return (inputs.a, inputs.weight.dequantized(problem.dtype).T.contiguous().T), {}
 
 
 def dequantized_mm(a: Tensor, b: Tensor, *, out: Tensor | None = None, config: None = None) -> Tensor:

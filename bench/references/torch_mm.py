@@ -7,12 +7,13 @@ that choice depends on `torch.backends.cuda.matmul.allow_{bf16,fp16}_reduced_pre
 the splits may meet in half precision. It is left so, being what a user of torch.mm gets.
 
 With BIAS_RELU the product is torch.addmm, as nn.Linear computes it: the bias costs no launch.
+
+No checks but torch's own: the user of torch.mm pays for no others, and they would be in the host time of a call.
 """
 
 import torch
 from torch import Tensor
 
-from common.checks import matmul_problem
 from common.epilogue import Epilogue
 from common.kernel import Kernel, Language, MatmulConfig
 from common.protocol import Protocol
@@ -28,14 +29,15 @@ def matmul(
     out_dtype: torch.dtype | None = None,
     config: None = None,
 ) -> Tensor:
-    """C [M, N] = epilogue(a [M, K] @ b [K, N]), see common.checks.matmul_problem for what is accepted and raised.
+    """C [M, N] = epilogue(a [M, K] @ b [K, N]), of out_dtype: unless given that of out, or of a.
 
     Raises NotImplementedError for an out_dtype other than that of a on a device where torch.mm has none.
     """
-    problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
+    if out_dtype is None:
+        out_dtype = a.dtype if out is None else out.dtype
     if out is None:
-        out = torch.empty(problem.m, problem.n, dtype=problem.out_dtype, device=a.device)
-    wider = {} if problem.out_dtype is a.dtype else {"out_dtype": problem.out_dtype}
+        out = torch.empty(a.shape[0], b.shape[1], dtype=out_dtype, device=a.device)
+    wider = {} if out_dtype is a.dtype else {"out_dtype": out_dtype}
     if epilogue is Epilogue.BIAS_RELU and not wider:
         return torch.addmm(bias, a, b, out=out).relu_()
     return epilogue.apply_(torch.mm(a, b, out=out, **wider), bias)
