@@ -146,8 +146,8 @@ class Claim:
 @dataclass(frozen=True)
 class Compared:
     """One problem: how many times as fast the one was as the other; verdict 'tie' where the intervals of their
-    speed-ups over torch.mm overlap, else 'ahead' or 'behind'; searched: neither ran a config that was not searched for
-    this problem."""
+    speed-ups over torch.mm overlap, else 'ahead' or 'behind'; searched: what either ran, where it has configs, was
+    searched for this problem."""
 
     problem: str
     ratio: float

@@ -262,7 +262,7 @@ class Contest:
             found.out_of_time = found.out_of_time or found.seconds > self.budget.seconds
             return found.out_of_time
 
-        playing = list(self.leaders)
+        right = []
         for config in configs:
             if late():
                 break
@@ -272,13 +272,14 @@ class Contest:
             if reason := self.check(config):
                 found.failed[str(config)] = reason
             else:
-                playing.append(config)
-        rounds = FIRST_ROUNDS
-        ranking = self._ranked(playing, rounds)
-        while len(ranking) > FINALISTS and not late():
-            rounds *= 2
-            ranking = self._ranked([config for _, config in ranking[: max(FINALISTS, len(ranking) // 3)]], rounds)
-        self.leaders = [config for _, config in ranking]
+                right.append(config)
+        if right:
+            rounds = FIRST_ROUNDS
+            ranking = self._ranked([*self.leaders, *right], rounds)
+            while len(ranking) > FINALISTS and not late():
+                rounds *= 2
+                ranking = self._ranked([config for _, config in ranking[: max(FINALISTS, len(ranking) // 3)]], rounds)
+            self.leaders = [config for _, config in ranking]
         late()
 
     def confirmed(self) -> Search:

@@ -65,10 +65,16 @@ def splits(problem: Matmul) -> tuple[int, ...]:
     return (1, *(powers + divisors)[:16])
 
 
-def has_steps(problem: Matmul, block_k: int, split_k: int) -> bool:
-    """Whether each of split_k bands has a step of block_k and more: a search tries no others, in either language."""
-    steps = -(-problem.k // block_k)
-    return -(-steps // -(-steps // split_k)) == split_k
+def band_steps(problem: Matmul, config: MatmulConfig) -> int:
+    """Steps of block_k in a band, the last one's perhaps fewer. For a launch to tell: loads would wait for a program's
+    own division."""
+    steps = -(-problem.k // config.block_k)
+    return -(-steps // config.split_k)
+
+
+def has_steps(problem: Matmul, config: MatmulConfig) -> bool:
+    """Whether every band has a step of block_k and more: a search tries no others, in either language."""
+    return (config.split_k - 1) * band_steps(problem, config) * config.block_k < problem.k
 
 
 def split_where_possible(configs: list[Config]) -> list[Config]:

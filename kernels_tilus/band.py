@@ -190,9 +190,9 @@ def space(problem: Matmul, splits: tuple[int, ...]) -> list[BandConfig]:
         for tile in TILES
         for split_k in splits
         if (tile.engine == "simt") is on_cuda_cores and rows_fit(tile.block_m, problem.m)
-        if has_steps(problem, tile.block_k, split_k)
     ]
-    return split_where_possible([config for config in candidates if supports(problem, config) is None])
+    fitting = [config for config in candidates if has_steps(problem, config) and supports(problem, config) is None]
+    return split_where_possible(fitting)
 
 
 def default_config(problem: Matmul, most_splits: int) -> BandConfig:

@@ -90,9 +90,9 @@ def space(problem: Matmul, splits: tuple[int, ...]) -> list[BandConfig]:
         replace(tile, split_k=split_k)
         for tile in tiles(problem)
         for split_k in splits
-        if has_steps(problem, tile.block_k, split_k)
     ]
-    return split_where_possible([config for config in candidates if supports(problem, config) is None])
+    fitting = [config for config in candidates if has_steps(problem, config) and supports(problem, config) is None]
+    return split_where_possible(fitting)
 
 
 def default_tile(problem: Matmul, programs: int, most_splits: int = 256) -> tuple[int, int, int, int, int, int]:
@@ -128,12 +128,6 @@ def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
 def grid(problem: Matmul, config: MatmulConfig) -> tuple[int, int]:
     """Programs: the tiles of C by the bands of K."""
     return triton.cdiv(problem.m, config.block_m) * triton.cdiv(problem.n, config.block_n), config.split_k
-
-
-def band_steps(problem: Matmul, config: MatmulConfig) -> int:
-    """Steps of block_k in a band, the last one's perhaps fewer. Divided here and not by each program, whose loads would
-    wait for it."""
-    return triton.cdiv(triton.cdiv(problem.k, config.block_k), config.split_k)
 
 
 def meta(problem: Matmul, config: BandConfig) -> dict[str, int | bool]:

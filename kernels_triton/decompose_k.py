@@ -28,7 +28,7 @@ import triton.language as tl
 from torch import Tensor
 
 from common.epilogue import Epilogue
-from common.kernel import Kernel, Language, splits
+from common.kernel import Kernel, Language, band_steps, splits
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_triton import band
@@ -188,7 +188,7 @@ def _launch(
     # The interpreter runs one launch after the other, and knows no dependent ones.
     pdl = variant == "vector_pdl" and not triton.knobs.runtime.interpret
     a, b, bias, partials, out = tensors
-    m, n, k, steps = problem.m, problem.n, problem.k, band.band_steps(problem, config)
+    m, n, k, steps = problem.m, problem.n, problem.k, band_steps(problem, config)
     start(
         _matmul_partials_kernel,
         band.grid(problem, config),

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from common import workspace
 from common.epilogue import Epilogue
-from common.kernel import Kernel, Language, splits
+from common.kernel import Kernel, Language, band_steps, splits
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_triton import band
@@ -107,7 +107,7 @@ def _launch(problem: Matmul, config: BandConfig, tensors, in_strides, out_stride
         *band.operands(problem, config, *tensors[:2]),
         *tensors[2:],
         *(problem.m, problem.n, problem.k, *in_strides, *out_strides, config.split_k),
-        *(band.band_steps(problem, config), ticket),
+        *(band_steps(problem, config), ticket),
         **band.meta(problem, config),
         SPLIT=config.split_k > 1,
         TILES=tiles_in_flight(config),

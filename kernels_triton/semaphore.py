@@ -28,7 +28,7 @@ from torch import Tensor
 
 from common import workspace
 from common.epilogue import Epilogue
-from common.kernel import Kernel, Language
+from common.kernel import Kernel, Language, band_steps
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_triton import band
@@ -131,7 +131,7 @@ def _launch(problem: Matmul, config: BandConfig, in_place: bool, tensors, in_str
         *band.operands(problem, config, *tensors[:2]),
         *tensors[2:],
         *(problem.m, problem.n, problem.k, *in_strides, *out_strides, config.split_k),
-        *(band.band_steps(problem, config), ticket),
+        *(band_steps(problem, config), ticket),
         **band.meta(problem, config),
         SPLIT=config.split_k > 1,
         IN_PLACE=in_place,

@@ -160,11 +160,14 @@ def test_those_who_enter_later_compete_with_the_leaders():
 
 
 def test_leaders_stand_where_nobody_else_enters():
-    contest = Contest(AMPLE, lambda config: None, times_of)
+    timed = []
+    contest = Contest(
+        AMPLE, lambda config: None, lambda configs, rounds: timed.append(rounds) or times_of(configs, rounds)
+    )
     contest.enter(SPACE, {})
-    leaders = list(contest.leaders)
+    leaders, turns = list(contest.leaders), len(timed)
     contest.enter([], {})
-    assert contest.leaders == leaders
+    assert contest.leaders == leaders and len(timed) == turns
 
 
 @pytest.fixture
