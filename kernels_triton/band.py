@@ -86,11 +86,7 @@ def tiles(problem: Matmul) -> list[BandConfig]:
 
 def space(problem: Matmul, splits: tuple[int, ...]) -> list[BandConfig]:
     """Every tile with every split of which each band has a step; of one band only where there is no other."""
-    candidates = [
-        replace(tile, split_k=split_k)
-        for tile in tiles(problem)
-        for split_k in splits
-    ]
+    candidates = [replace(tile, split_k=split_k) for tile in tiles(problem) for split_k in splits]
     fitting = [config for config in candidates if has_steps(problem, config) and supports(problem, config) is None]
     return split_where_possible(fitting)
 
