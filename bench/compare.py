@@ -333,11 +333,11 @@ def _measure(
             deadline_s=options.deadline_s,
             device=options.torch_device,
         )
-    with Child(options.deadline_s) as child:
+    with Child(options.deadline_s) as child, tuning.builders(options.deadline_s) as builders:
         for workload, problem, missing in left:
             watcher.turns_to(problem)
             rows = []
-            for row in worker.measure(workload, problem, missing, options, child):
+            for row in worker.measure(workload, problem, missing, options, child, builders):
                 journal.append(row)
                 rows.append(row)
                 watcher.has(row)

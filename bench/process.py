@@ -130,28 +130,35 @@ class Child:
         return ", in ".join([what, *(lines[index + 1] for index in current[-1:] if index + 1 < len(lines))])
 
 
-def in_parallel(
-    function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], workers: int, deadline_s: float
-) -> list[Any | Died]:
-    """function(*args, tell=...) for each of `arguments`, in that many children; Died in the place of a result."""
-    idle = [Child(deadline_s) for _ in range(min(workers, len(arguments)))]
+class Children:
+    """That many children side by side. Each is started by its first call and kept for the calls that follow, as what it
+    imports may take longer than a call."""
 
-    def one(args: tuple[Any, ...]) -> Any | Died:
-        child = idle.pop()
-        try:
-            return child.call(function, *args)
-        except Died as death:
-            return death
-        finally:
-            idle.append(child)
+    def __init__(self, count: int, deadline_s: float):
+        self._children = [Child(deadline_s) for _ in range(count)]
 
-    children = list(idle)
-    try:
-        with ThreadPoolExecutor(max(1, len(idle))) as pool:
-            return list(pool.map(one, arguments))
-    finally:
-        for child in children:
+    def __enter__(self) -> "Children":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children:
             child.stop()
+
+    def each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any | Died]:
+        """function(*args, tell=...) for each of `arguments`; Died in the place of a result."""
+        idle = list(self._children)
+
+        def one(args: tuple[Any, ...]) -> Any | Died:
+            child = idle.pop()
+            try:
+                return child.call(function, *args)
+            except Died as death:
+                return death
+            finally:
+                idle.append(child)
+
+        with ThreadPoolExecutor(len(idle)) as pool:
+            return list(pool.map(one, arguments))
 
 
 def _serve(connection: Connection) -> None:

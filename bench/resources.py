@@ -33,7 +33,7 @@ if not __package__:  # run as a script: what to import from is the folder above,
 from bench import contenders, workloads
 from bench.environment import ROOT, version
 from bench.ops import OPS
-from bench.process import Died, in_parallel
+from bench.process import Children, Died
 from bench.tables import Table, console
 from common import tuned
 from common.epilogue import Epilogue
@@ -174,7 +174,8 @@ def compile_all(todo: Sequence[Task], cache: Path = CACHE, workers: int | None =
     arguments = [
         (task.kernel.full_name, task.problem, asdict(task.config), task.target, str(places[task])) for task in missing
     ]
-    outcomes = in_parallel(compile_one, arguments, workers or len(os.sched_getaffinity(0)), DEADLINE_S)
+    with Children(workers or len(os.sched_getaffinity(0)), DEADLINE_S) as children:
+        outcomes = children.each(compile_one, arguments)
     errors = {
         task: outcome.message if isinstance(outcome, Died) else outcome
         for task, outcome in zip(missing, outcomes, strict=True)

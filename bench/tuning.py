@@ -38,7 +38,7 @@ from bench.clock import NotTimed, Tell, first_line, time_together
 from bench.environment import environment
 from bench.journal import PASSED, Row
 from bench.ops import OPS
-from bench.process import ROOT, Child, Died, in_parallel
+from bench.process import ROOT, Child, Children, Died
 from bench.rotation import clock_of, launcher, referee_of, timed
 from bench.stats import summary
 from common import tuned
@@ -99,7 +99,14 @@ class Lost(Exception):
 
 
 def tune(
-    problem: Problem, kernels: Sequence[Kernel], budget: str, *, deadline_s: float, device: torch.device, seed: int = 0
+    problem: Problem,
+    kernels: Sequence[Kernel],
+    budget: str,
+    *,
+    builders: Children,
+    deadline_s: float,
+    device: torch.device,
+    seed: int = 0,
 ) -> dict[str, Search]:
     """A search per kernel that has configs of its own for this problem, by full name. `budget` is a key of BUDGETS.
 
@@ -130,7 +137,7 @@ def tune(
         child.deadline_s = min(deadline_s, limit.seconds)
 
         def compete() -> None:
-            failed = _built(problem, chosen, deadline_s, device)
+            failed = _built(problem, chosen, builders, device)
             for name, configs in chosen.items():
                 child.call(_prepare, problem, device, seed)
                 contests[name].enter(configs, failed[name])
@@ -169,7 +176,8 @@ def build_ahead(
             # One job for all sizes: what is compiled does not depend on them, but for their divisibility.
             build = kernel.full_name, config, problem.compiled_for
             jobs.setdefault(build, (problem, kernel.full_name, [config], device))
-    in_parallel(_build, list(jobs.values()), _builders(), deadline_s)
+    with builders(deadline_s) as children:
+        children.each(_build, list(jobs.values()))
 
 
 def choose(kernel: Kernel, problem: Problem, count: int, slug: str) -> list[Config]:
@@ -304,7 +312,7 @@ class Contest:
 
 
 def _built(
-    problem: Problem, chosen: dict[str, list[Config]], deadline_s: float, device: torch.device
+    problem: Problem, chosen: dict[str, list[Config]], builders: Children, device: torch.device
 ) -> dict[str, dict[Config, str]]:
     """Compiles all configs of all kernels; the ones that failed, by kernel, with the reason."""
     # Configs that share what is compiled go to one process, which builds it once.
@@ -316,7 +324,7 @@ def _built(
     jobs = [(problem, name, configs, device) for (name, *_), configs in together.items()]
     # Ranks build much the same, each for a problem of its own: in another order they wait less for each other.
     random.Random(problem.name).shuffle(jobs)
-    answers = in_parallel(_build, jobs, _builders(), deadline_s)
+    answers = builders.each(_build, jobs)
     failed: dict[str, dict[Config, str]] = {name: {} for name in chosen}
     for (_, name, configs, _), answer in zip(jobs, answers, strict=True):
         reasons = [answer.message] * len(configs) if isinstance(answer, Died) else answer
@@ -326,9 +334,9 @@ def _built(
     return failed
 
 
-def _builders() -> int:
-    """Processes that compile at once: this rank's share of the CPUs."""
-    return max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+def builders(deadline_s: float) -> Children:
+    """Processes that compile at once, on this rank's share of the CPUs. Between two problems of a search they wait."""
+    return Children(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))), deadline_s)
 
 
 @dataclass

@@ -37,7 +37,7 @@ from bench.journal import (
     problem_fields,
 )
 from bench.ops import OPS
-from bench.process import Child, Died, healthy
+from bench.process import Child, Children, Died, healthy
 from bench.referee import Fault, Referee
 from bench.rotation import clock_of, launcher, referee_of, rotation_of, timed
 from common import tuned
@@ -160,10 +160,15 @@ class Timing:
 
 
 def measure(
-    workload: str, problem: Problem, contenders: Sequence[Kernel], options: Options, child: Child
+    workload: str,
+    problem: Problem,
+    contenders: Sequence[Kernel],
+    options: Options,
+    child: Child,
+    builders: Children,
 ) -> Iterator[Row]:
     """One row per contender, all of the problem's operation, as soon as it is known: failures at once, the timed ones
-    together at the end.
+    together at the end. `builders` compile what a search tries.
 
     The baseline is timed even where it is not among the contenders, but then has no row. Raises RuntimeError where
     no worker process can be started.
@@ -177,7 +182,7 @@ def measure(
 
     asked = {kernel.full_name: kernel for kernel in contenders}
     is_timed = options.torch_device.type == "cuda" and bool(options.timings)
-    searched = _searched(problem, contenders, options)
+    searched = _searched(problem, contenders, options, builders)
     results: dict[str, Result] = {}
     for name in dict.fromkeys([baseline, *asked] if is_timed else asked):
         results[name] = _checked(child, problem, name, searched.get(name), options)
@@ -203,11 +208,18 @@ def _environment(device: torch.device, *, tell: Tell) -> dict[str, str | None]:
     return environment(device)
 
 
-def _searched(problem: Problem, contenders: Sequence[Kernel], options: Options) -> dict[str, Config]:
+def _searched(
+    problem: Problem, contenders: Sequence[Kernel], options: Options, builders: Children
+) -> dict[str, Config]:
     if options.tune == "off":
         return {}
     searches = tuning.tune(
-        problem, contenders, options.tune, deadline_s=options.deadline_s, device=options.torch_device
+        problem,
+        contenders,
+        options.tune,
+        builders=builders,
+        deadline_s=options.deadline_s,
+        device=options.torch_device,
     )
     return {name: search.config for name, search in searches.items() if search.config is not None}
 

@@ -31,7 +31,7 @@ class Measuring:
         self.us = dict(US)
         self.stop_after = None
 
-    def __call__(self, workload, problem, kernels, options, child):
+    def __call__(self, workload, problem, kernels, options, child, builders):
         for kernel in kernels:
             if self.stop_after is not None and len(self.asked) == self.stop_after:
                 raise KeyboardInterrupt

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.process import Child, Died, in_parallel
+from bench.process import Child, Children, Died
 
 FUNCTIONS = """
 import os, signal, sys, time
@@ -97,12 +97,19 @@ def test_telling_starts_the_deadline_anew(child, functions):
     assert child.call(functions.patient, 4) == "done"
 
 
-def test_in_parallel_keeps_order_and_records_deaths(functions):
-    answers = in_parallel(functions.double, [(i,) for i in range(5)], workers=2, deadline_s=5)
-    assert answers == [0, 2, 4, 6, 8]
-    deaths = in_parallel(functions.dies, [("exit",), ("raise",)], workers=2, deadline_s=5)
-    assert [type(death) for death in deaths] == [Died, Died]
-    assert in_parallel(functions.double, [], workers=2, deadline_s=5) == []
+def test_children_keep_order_and_record_deaths(functions):
+    with Children(2, deadline_s=5) as children:
+        assert children.each(functions.double, [(i,) for i in range(5)]) == [0, 2, 4, 6, 8]
+        deaths = children.each(functions.dies, [("exit",), ("raise",)])
+        assert [type(death) for death in deaths] == [Died, Died]
+        assert children.each(functions.double, []) == []
+        assert children.each(functions.double, [(21,)]) == [42]
+
+
+def test_children_are_kept_from_one_lot_of_calls_to_the_next(functions):
+    with Children(1, deadline_s=5) as children:
+        assert children.each(functions.count, [(), ()]) == [1, 2]
+        assert children.each(functions.count, [()]) == [3]
 
 
 def test_a_child_ends_with_a_parent_that_was_killed(functions, tmp_path):

@@ -179,7 +179,7 @@ def test_what_was_compiled_is_not_compiled_again(tmp_path, monkeypatch):
     assert [found.name for found in first[0].gpu_kernels] == ["_matmul_partials_kernel", "_reduce_tile_kernel"]
 
     asked = []
-    monkeypatch.setattr(resources, "in_parallel", lambda function, arguments, *_: asked.extend(arguments) or [])
+    monkeypatch.setattr(resources.Children, "each", lambda children, function, arguments: asked.extend(arguments) or [])
     assert compile_all([task], tmp_path) == first
     assert not asked
 

@@ -199,7 +199,8 @@ def in_process(table, tmp_path, monkeypatch):
 
 
 def tuned_here(*kernels) -> dict[str, tuning.Search]:
-    return tuning.tune(PROBLEM, kernels, "quick", deadline_s=1, device=torch.device("cuda"))
+    with tuning.builders(1) as builders:
+        return tuning.tune(PROBLEM, kernels, "quick", builders=builders, deadline_s=1, device=torch.device("cuda"))
 
 
 def test_a_part_of_the_configs_is_kept_for_the_leaders_neighbours(in_process, monkeypatch):
@@ -336,8 +337,8 @@ def test_every_kernel_can_be_searched(kernel, table):
 
 
 def test_a_search_needs_a_gpu():
-    with pytest.raises(ValueError, match="CUDA"):
-        tuning.tune(PROBLEM, [made_up()], "quick", deadline_s=1, device=torch.device("cpu"))
+    with tuning.builders(1) as builders, pytest.raises(ValueError, match="CUDA"):
+        tuning.tune(PROBLEM, [made_up()], "quick", builders=builders, deadline_s=1, device=torch.device("cpu"))
 
 
 def test_kept_searches_come_back(tmp_path, table):
@@ -408,22 +409,25 @@ def test_tables_are_sorted_merged_and_read_by_the_launchers(table):
 def test_a_quick_search_on_the_device(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kernel, device = find("triton/decompose_k.vector"), torch.device("cuda", torch.cuda.current_device())
-    found = tuning.tune(PROBLEM, [kernel], "quick", deadline_s=60, device=device)[kernel.full_name]
+    with tuning.builders(60) as builders:
+        found, again = (
+            tuning.tune(PROBLEM, [kernel], "quick", builders=builders, deadline_s=60, device=device)[kernel.full_name]
+            for _ in range(2)
+        )
     assert found.config is not None and found.confirmed_us > 0
     assert found.tried == tuning.BUDGETS["quick"].configs or found.out_of_time
-    again = tuning.tune(PROBLEM, [kernel], "quick", deadline_s=60, device=device)[kernel.full_name]
     assert again == found
 
 
-def test_configs_that_share_what_is_compiled_are_built_by_one_process(monkeypatch):
+def test_configs_that_share_what_is_compiled_are_built_by_one_process():
     jobs = []
 
-    def in_parallel(function, given, count, deadline_s):
-        jobs.extend(given)
-        return [[None] * len(configs) for _, _, configs, _ in given]
+    class Builders:
+        def each(self, function, given):
+            jobs.extend(given)
+            return [[None] * len(configs) for _, _, configs, _ in given]
 
-    monkeypatch.setattr(tuning, "in_parallel", in_parallel)
     config = MatmulConfig(16, 16, 64, split_k=2, num_warps=1, num_stages=4)
     chosen = [config, dataclasses.replace(config, block_k=32), dataclasses.replace(config, split_k=3)]
-    assert tuning._built(PROBLEM, {"made/up": chosen}, 1.0, torch.device("cpu")) == {"made/up": {}}
+    assert tuning._built(PROBLEM, {"made/up": chosen}, Builders(), torch.device("cpu")) == {"made/up": {}}
     assert sorted([config.split_k for config in configs] for _, _, configs, _ in jobs) == [[2], [2, 3]]

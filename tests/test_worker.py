@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench import worker
+from bench import tuning, worker
 from bench.clock import Clocks, Reading, Samples
 from bench.contenders import find
 from bench.journal import BASELINE, CRASHED, OUT_OF_MEMORY, PASSED, TIMED_OUT, WRONG
@@ -49,8 +49,8 @@ def name_of(function: str) -> str:
 
 def rows_of(functions, options: Options, problem: Matmul = PROBLEM):
     contenders = [find(BASELINE), *(find(name_of(function)) for function in functions)]
-    with Child(options.deadline_s) as child:
-        rows = list(measure("test", problem, contenders, options, child))
+    with Child(options.deadline_s) as child, tuning.builders(options.deadline_s) as builders:
+        rows = list(measure("test", problem, contenders, options, child, builders))
     assert sorted(row.contender for row in rows) == sorted(kernel.full_name for kernel in contenders)
     return {row.contender.rpartition(":")[2]: row for row in rows}
 
