@@ -1,8 +1,8 @@
 """Language x protocol, from rows alone: what the language changes at one protocol, and the protocol in one language.
 
 A cell holds all contenders of one language and one protocol but controls; on each problem its fastest counts, so that
-a cell is not punished for a variant that it has beside a better one. Where one language alone ran a config searched for
-the problem, the two are not held against each other: that would tell of the search.
+a cell is not punished for a variant that it has beside a better one. The two languages are held against each other where
+both ran a config searched for the problem, and nowhere else: that would tell of the search, or of how far away it was.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -86,7 +86,7 @@ def page_tables(rows: Sequence[Row]) -> list[Table]:
 
 def effect_table(rows: Sequence[Row]) -> Table:
     """A line a protocol, a column a language; and what one language takes of the other's time, on the problems that
-    both have at that protocol, both with a config searched for the problem or neither."""
+    both have at that protocol, each with a config searched for the problem."""
     timing = leading_timing(rows)
     problems = by_problem(contending(rows))
     made = {(cell.language, cell.protocol): cell for cell in cells(rows, timing)}
@@ -135,12 +135,12 @@ def _pairs(first: Cell | None, second: Cell | None) -> Pairs:
 
 
 def _ratios(pairs: Pairs, timing: str) -> list[float]:
-    """The second's speed over the first's, by speed-ups, each of its own run; not of pairs of which one alone ran a
-    config searched for the problem."""
+    """The second's speed over the first's, by speed-ups, each of its own run; of pairs that both ran a config searched
+    for the problem."""
     return [
         second.timing[timing]["speedup"] / first.timing[timing]["speedup"]
         for first, second in pairs
-        if first.not_searched == second.not_searched
+        if not (first.not_searched or second.not_searched)
     ]
 
 
@@ -170,7 +170,7 @@ def _effects(made: Iterable[Cell], pairs: Mapping[str, Pairs], timing: str, coun
     every = sum(map(len, pairs.values()))
     if left_out := every - sum(map(len, ratios.values())):
         text += f"Left out of {PAIR[1]} over {PAIR[0]}, and of how far the languages are apart: {left_out} of {every} "
-        text += "pairs (problem and protocol) of which one language alone ran a config searched for the problem. "
+        text += "pairs (problem and protocol), which did not both run a config searched for the problem. "
     return text
 
 
