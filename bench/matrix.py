@@ -1,8 +1,8 @@
 """Language x protocol, from rows alone: what the language changes at one protocol, and the protocol in one language.
 
 A cell holds all contenders of one language and one protocol but controls; on each problem its fastest counts, so that
-a cell is not punished for a variant that it has beside a better one. The two languages are held against each other where
-both ran a config searched for the problem, and nowhere else: that would tell of the search, or of how far away it was.
+a cell is not punished for a variant that it has beside a better one. The two languages are held against each other
+where both ran a config searched for the problem, and nowhere else: that would tell of the search.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -85,7 +85,6 @@ def test_a_pair_of_which_a_config_was_not_searched_is_no_comparison_of_languages
     assert table.lines[0][-1] == "0 of 2"
     assert "the languages are up to" not in table.foot
 
-
     neither = from_elsewhere(rows(), {VECTOR, "tilus/decompose_k.vector"}, 16)
     assert matrix.effect_table(neither).lines[0][-1] == "0.800, 1 of 2"
 

@@ -1,0 +1,168 @@
+"""Records the checked-in rows anew, each file under bench/results by its own command of compare.py.
+
+    python bench/record.py                            # all of them, one at a time on each GPU of this machine
+    python bench/record.py router-nk or_reduce-int64  # these
+    python bench/record.py --list                     # the commands, and how many rows are recorded
+
+A file is replaced when its command has come to its end. Until then the rows stand in a journal beside those of
+compare.py, and the next call goes on there.
+"""
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+if not __package__:  # run as a script: what to import from is the folder above, not this one
+    sys.path[:1] = [str(Path(__file__).resolve().parent.parent)]
+
+from bench import tables
+from bench.compare import JOURNALS
+from bench.journal import read_rows
+from common.tuned import device_slug
+
+COMPARE = Path(__file__).with_name("compare.py")
+
+
+def _only(*contenders: str) -> str:
+    return " ".join(f"--only {name}" for name in contenders)
+
+
+def _splits(name: str, splits: Sequence[int]) -> str:
+    return _only(*(f"{language}/{name}@s{split}" for language in ("triton", "tilus") for split in splits))
+
+
+# What is held against references is timed with them: two runs are not compared.
+_REFERENCES = _only("torch", "helion", "flashinfer", "tlx", "decompose_k.vector", "decompose_k.tile", "atomic")
+_REDUCED = _only("decompose_k.vector", "decompose_k.tile", "atomic")
+_CORNERS = ((16, 8192), (64, 32768))
+_OF_MATMUL = [f"{m}x{m}x{k}-{dtype}-kn" for dtype in ("bf16", "fp16", "fp32") for m, k in _CORNERS]
+
+# By the name of the file: what compare.py is called with.
+RECORDINGS = {
+    "router-nk": "--workload router",
+    "router-kn": "--workload router --layout kn --timing cold",
+    "skinny-epilogue-bf16": "--workload skinny-epilogue-bf16 --timing cold --rounds 20",
+    **{
+        f"skinny-matmul-{dtype}": f"--workload skinny-matmul-{dtype} {_REDUCED} --timing cold --rounds 20"
+        for dtype in ("bf16", "fp16", "fp32")
+    },
+    "crossover": f"--workload crossover {_REDUCED} {_only('tiled')} --timing cold --rounds 20",
+    "square-tutorial": f"--workload square-tutorial {_only('tiled', 'semaphore')} --timing cold --rounds 20",
+    "semaphore-splits": f"--shape 16x256x7168 {_splits('semaphore.fp32', (1, 2, 3, 4, 6, 8))}",
+    **{
+        name: f"--workload {name} --timing cold --rounds 40"
+        for name in (
+            *("or_reduce-int64", "or_reduce-int32", "or_reduce-ragged", "or_reduce-control"),
+            *("w4a16-square", "w4a16-llama", "w4a16-tokens", "w4a16-kinds", "w4a16-bf16"),
+        )
+    },
+    "w4a16-splits": f"--workload w4a16-square {_splits('w4a16.atomic', (1, 2, 4, 8, 16))} --timing cold --rounds 40",
+    "router-references": f"--workload router --tokens 16,64 {_REFERENCES} --timing cold --rounds 40",
+    "skinny-epilogue-bf16-references": " ".join(
+        [*(f"--problem {m}x{m}x{k}-bf16-kn-relu" for m, k in _CORNERS), _REFERENCES, "--timing cold --rounds 40"]
+    ),
+    "skinny-matmul-references": " ".join(
+        [*(f"--problem {name}" for name in _OF_MATMUL), _REFERENCES, "--timing cold --rounds 40"]
+    ),
+    "square-generated": " ".join(
+        [
+            "--workload square-generated",
+            _only("tiled", "torch/compile.default", "torch/compile.max_autotune_no_cudagraphs", "helion/matmul"),
+            "--timing cold --rounds 20",
+        ]
+    ),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("name", nargs="*", help="of a file under bench/results, without its ending (default: all)")
+    made.add_argument("--list", action="store_true", help="the commands, and how many rows are recorded")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    made = parser()
+    args = made.parse_args(arguments)
+    if unknown := [name for name in args.name if name not in RECORDINGS]:
+        made.error(f"no recording is named {', '.join(unknown)}; accepted: {', '.join(RECORDINGS)}")
+    names = args.name or list(RECORDINGS)
+    out = tables.console()
+    if args.list:
+        out.print(_list(names))
+        return 0
+    gpus = _gpus()
+    if not gpus:
+        made.error("there is no CUDA device; what is recorded elsewhere: --list")
+    free: SimpleQueue[str] = SimpleQueue()
+    for gpu in gpus:
+        free.put(gpu)
+
+    def one(name: str) -> int:
+        gpu = free.get()
+        try:
+            code = _record(name, gpu)
+        finally:
+            free.put(gpu)
+        told = f"exit code {code}, log {_journal(name).with_suffix('.log')}" if code else "recorded"
+        out.print(f"{name}: {told}", markup=False)
+        return code
+
+    with ThreadPoolExecutor(len(gpus)) as pool:
+        codes = list(pool.map(one, names))
+    return 1 if any(codes) else 0
+
+
+def command(name: str) -> list[str]:
+    return [sys.executable, str(COMPARE), *shlex.split(RECORDINGS[name])]
+
+
+def _record(name: str, gpu: str) -> int:
+    """The command's exit code. The journal becomes the file where that is 0."""
+    journal = _journal(name)
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    with journal.with_suffix(".log").open("a") as log:
+        done = subprocess.run(
+            [*command(name), "--require-gpu", "--output", str(journal), "--resume"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu},
+        )
+    if done.returncode == 0:
+        slug = device_slug(read_rows(journal)[0].environment["device"])
+        target = tables.RESULTS / slug / f"{name}.jsonl"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(journal, target)
+    return done.returncode
+
+
+def _journal(name: str) -> Path:
+    return JOURNALS / "recordings" / f"{name}.jsonl"
+
+
+def _gpus() -> list[str]:
+    import torch
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    every = [str(index) for index in range(torch.cuda.device_count())]
+    return visible.split(",")[: len(every)] if visible else every
+
+
+def _list(names: Sequence[str]) -> tables.Table:
+    lines = []
+    for name in names:
+        of_devices = [f"{len(rows)} ({path.parent.name})" for path, rows in tables.recorded(name).items()]
+        lines.append([name, ", ".join(of_devices) or "none", f"python bench/compare.py {RECORDINGS[name]}"])
+    return tables.Table("recordings", ["file", "rows", "command"], lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Every file of rows has the command that records it, and holds nothing else."""
+
+import dataclasses
+import json
+import shlex
+import subprocess
+import sys
+
+import made_rows
+import pytest
+
+from bench import compare, record, tables
+from bench.journal import read_rows
+
+FILES = tables.recorded()
+
+
+def asked(name: str) -> set[tuple[str, str]]:
+    """(problem, contender) pairs of a recording's command."""
+    args = compare.parser().parse_args(shlex.split(record.RECORDINGS[name]))
+    compare.chosen_options(args, 0)
+    problems = compare.chosen_problems(args)
+    kernels = compare.chosen_contenders(args, {problem.op for _, problem in problems})
+    return {
+        (problem.name, kernel.full_name) for _, problem in problems for kernel in kernels if kernel.op == problem.op
+    }
+
+
+@pytest.mark.parametrize("name", record.RECORDINGS)
+def test_a_command_is_one_of_compares(name):
+    assert asked(name)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_file_holds_rows_of_its_command(path):
+    pairs = asked(path.stem)
+    assert {(row.problem["name"], row.contender) for row in FILES[path]} <= pairs
+
+
+@pytest.fixture
+def two_gpus(monkeypatch, tmp_path):
+    """Two GPUs, and a compare.py that writes a row with its own words in it, and fails where the layout is kn."""
+    made = tmp_path / "compare.py"
+    row = dataclasses.replace(made_rows.row(), environment={"device": "NVIDIA Made Up"})
+    made.write_text(
+        "import json, os, sys\n"
+        "from pathlib import Path\n"
+        f"row = json.loads({json.dumps(row.to_json())!r})\n"
+        "row['message'] = ' '.join([os.environ['CUDA_VISIBLE_DEVICES'], *sys.argv[1:]])\n"
+        "Path(sys.argv[sys.argv.index('--output') + 1]).write_text(json.dumps(row) + '\\n')\n"
+        "sys.exit('kn' in sys.argv)\n"
+    )
+    monkeypatch.setattr(record, "COMPARE", made)
+    monkeypatch.setattr(record, "JOURNALS", tmp_path / "journals")
+    monkeypatch.setattr(tables, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(record, "_gpus", lambda: ["0", "1"])
+    return tmp_path
+
+
+def test_what_came_to_its_end_becomes_the_file_and_the_rest_stays_a_journal(two_gpus, capsys):
+    assert record.main(["router-nk", "router-kn", "or_reduce-int64"]) == 1
+    results, journals = two_gpus / "results" / "made-up", two_gpus / "journals" / "recordings"
+    assert {path.stem for path in results.iterdir()} == {"router-nk", "or_reduce-int64"}
+    assert [path.stem for path in journals.glob("*.jsonl")] == ["router-kn"]
+    (row,) = read_rows(results / "router-nk.jsonl")
+    gpu, *words = row.message.split()
+    assert gpu in ("0", "1") and words[:2] == ["--workload", "router"] and "--resume" in words
+    said = capsys.readouterr().out
+    assert "router-nk: recorded" in said and "router-kn: exit code 1" in said
+
+
+def test_what_cannot_be_recorded_is_said(monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        record.main(["nothing"])
+    assert "no recording is named nothing; accepted: router-nk," in capsys.readouterr().err
+    monkeypatch.setattr(record, "_gpus", lambda: [])
+    with pytest.raises(SystemExit):
+        record.main([])
+    assert "there is no CUDA device" in capsys.readouterr().err
+
+
+def test_the_list_tells_commands_and_rows(capsys):
+    assert record.main(["--list", "router-nk"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "router-nk" in said and f"{len(FILES[tables.RESULTS / 'h200' / 'router-nk.jsonl'])} (h200)" in said
+    assert "python bench/compare.py --workload router" in said
+
+
+def test_it_runs_as_a_script():
+    script = tables.ROOT / "bench" / "record.py"
+    run = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True)
+    assert run.returncode == 0 and "Records the checked-in rows anew" in run.stdout
