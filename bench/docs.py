@@ -14,6 +14,8 @@ figure is typed and no quotation goes stale.
     <!-- code:kernels_tilus/atomic.py AtomicMatmul.__call__ self.band_product -->
                                                      a function, from the first line that holds the last words
 
+    <!-- launch:router-nk -->                        within a line: what an empty launch took beside these rows, in us
+
 each up to its end, <!-- /results --> and so on. The name is that of a file under bench/results, of every device; of
 counters, in counters/ there; of code, its path.
 """
@@ -32,6 +34,7 @@ MARKED = re.compile(
     r"(<!-- (results|problems|matrix|plots|printed|claims|counters|code)(?::(\S+))?((?: \S+)*) -->\n).*?(<!-- /\2 -->)",
     re.DOTALL,
 )
+LAUNCH = re.compile(r"(<!-- launch:(\S+) -->).*?(<!-- /launch -->)")
 FORMATTING = ("# fmt: off", "# fmt: on")
 
 
@@ -47,7 +50,7 @@ def update(paths: Iterable[Path] | None = None, *, write: bool = True) -> list[P
         shown = _Page(path)
         old = path.read_text()
         try:
-            new = MARKED.sub(shown.fresh, old)
+            new = LAUNCH.sub(_launch, MARKED.sub(shown.fresh, old))
         except ValueError as error:
             raise ValueError(f"{path.name}: {error}") from None
         if new != old:
@@ -106,6 +109,24 @@ def counted(name: str, contenders: Sequence[str]) -> list[tables.Table]:
     if not made:
         raise ValueError(f"counters:{name}: nothing of {', '.join(contenders)} was counted")
     return made
+
+
+def _launch(match: re.Match[str]) -> str:
+    begin, name, end = match.groups()
+    return begin + " or ".join(launched(name)) + end
+
+
+def launched(name: str) -> list[str]:
+    """The cold time of an empty launch beside the rows of a file, from its least to its most, of every device:
+    '3.1 to 3.3', in microseconds. Raises ValueError where no device has it."""
+    files = tables.recorded(name)
+    if not files:
+        raise ValueError(f"launch:{name}: no device has {name}.jsonl under bench/results")
+    told = []
+    for rows in files.values():
+        times = [row.floor["cold"]["launch_us"] for row in rows if "cold" in row.floor]
+        told.append(" to ".join(dict.fromkeys(f"{us:.1f}" for us in (min(times), max(times)))))
+    return told
 
 
 class _Page:

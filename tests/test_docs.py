@@ -38,6 +38,21 @@ def test_pages_are_renewed_between_their_markers(results, tmp_path):
     assert docs.update([doc]) == []
 
 
+def test_a_line_tells_what_an_empty_launch_took(results, tmp_path):
+    doc = tmp_path / "README.md"
+    doc.write_text("It took <!-- launch:router-nk -->?<!-- /launch --> us.\n")
+    docs.update([doc])
+    us = {row.floor["cold"]["launch_us"] for row in router_rows() if "cold" in row.floor}
+    assert doc.read_text() == f"It took <!-- launch:router-nk -->{min(us):.1f}<!-- /launch --> us.\n"
+    longer = replace(router_rows()[0], floor={"cold": {"launch_us": max(us) + 1, "read_us": 9.0}})
+    Journal(tmp_path / "results" / "h200" / "router-nk.jsonl").append(longer)
+    docs.update([doc])
+    assert f"{min(us):.1f} to {max(us) + 1:.1f}<" in doc.read_text()
+    doc.write_text("<!-- launch:square --><!-- /launch -->\n")
+    with pytest.raises(ValueError, match=r"README\.md: launch:square: no device has square"):
+        docs.update([doc])
+
+
 def test_a_marker_of_a_file_that_is_not_there_is_an_error(results, tmp_path):
     doc = tmp_path / "README.md"
     doc.write_text("<!-- results:square -->\n<!-- /results -->\n")
