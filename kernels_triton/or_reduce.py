@@ -176,7 +176,7 @@ def _launch(problem: OrReduce, config: OrReduceConfig, variant: str, stride: int
         case "wide":
             words, block_words = k, block_k
             if problem.dtype is torch.int32 and _pairs(problem, stride, a):
-                arguments = a.view(torch.int64) if isinstance(a, Tensor) else torch.int64, y, problem.rows
+                arguments = _words(problem, stride, a) if isinstance(a, Tensor) else torch.int64, y, problem.rows
                 words, stride, block_words = k // 2, stride // 2, padded(k // 2)
             sizes = {"WORDS": words, "BLOCK_WORDS": block_words, "FOLDS": block_words.bit_length() - 1}
             start(_wide_kernel, grid, *arguments, STRIDE=stride, **sizes, **meta)
@@ -189,6 +189,11 @@ def _pairs(problem: OrReduce, stride: int, a: Tensor | torch.dtype) -> bool:
     """Whether every row of int32 is whole words of 8 bytes."""
     aligned = not isinstance(a, Tensor) or a.data_ptr() % 8 == 0
     return problem.k % 2 == 0 and stride % 2 == 0 and aligned
+
+
+def _words(problem: OrReduce, stride: int, a: Tensor) -> Tensor:
+    """Rows of int32 as words of int64. A size of one may come with any stride, which a view would refuse."""
+    return a.as_strided(a.shape, (problem.n * stride, stride, 1)).view(torch.int64)
 
 
 def or_reduce(

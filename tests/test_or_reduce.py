@@ -78,6 +78,17 @@ def test_ragged_shapes_and_row_strides(kernel, m, n, k, dtype, spare, seed, devi
     assert torch.equal(run(kernel, a, small_config(kernel, problem)), answer(a))
 
 
+@each_kernel
+@pytest.mark.parametrize("shape", [(1, 1, 2), (1, 4, 2), (4, 1, 2)])
+def test_a_size_of_one_may_have_any_stride(kernel, shape, device):
+    strides = [3 if size == 1 else 4 for size in shape[:2]]
+    a = torch.arange(24, dtype=INT32, device=device).as_strided(shape, [*strides, 1])
+        shape, [3 if size == 1 else 4 for size in shape[:2]] + [1]
+    )
+    problem = OrReduce(*shape, INT32)
+    assert torch.equal(run(kernel, a, small_config(kernel, problem)), answer(a))
+
+
 @pytest.mark.gpu
 @each_kernel
 @pytest.mark.parametrize("k", sorted({k for *_, k in SEED_SHAPES}))
