@@ -83,8 +83,6 @@ def test_ragged_shapes_and_row_strides(kernel, m, n, k, dtype, spare, seed, devi
 def test_a_size_of_one_may_have_any_stride(kernel, shape, device):
     strides = [3 if size == 1 else 4 for size in shape[:2]]
     a = torch.arange(24, dtype=INT32, device=device).as_strided(shape, [*strides, 1])
-        shape, [3 if size == 1 else 4 for size in shape[:2]] + [1]
-    )
     problem = OrReduce(*shape, INT32)
     assert torch.equal(run(kernel, a, small_config(kernel, problem)), answer(a))
 
