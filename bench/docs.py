@@ -111,6 +111,14 @@ def counted(name: str, contenders: Sequence[str]) -> list[tables.Table]:
     return made
 
 
+def _recorded(what: str, name: str) -> dict[Path, list[tables.Row]]:
+    """The rows of this name, of every device. Raises ValueError, with the marker's name, where no device has any."""
+    files = tables.recorded(name)
+    if not files:
+        raise ValueError(f"{what}:{name}: no device has {name}.jsonl under bench/results")
+    return files
+
+
 def _launch(match: re.Match[str]) -> str:
     begin, name, end = match.groups()
     return begin + " or ".join(launched(name)) + end
@@ -119,11 +127,8 @@ def _launch(match: re.Match[str]) -> str:
 def launched(name: str) -> list[str]:
     """The cold time of an empty launch beside the rows of a file, from its least to its most, of every device:
     '3.1 to 3.3', in microseconds. Raises ValueError where no device has it."""
-    files = tables.recorded(name)
-    if not files:
-        raise ValueError(f"launch:{name}: no device has {name}.jsonl under bench/results")
     told = []
-    for rows in files.values():
+    for rows in _recorded("launch", name).values():
         times = [row.floor["cold"]["launch_us"] for row in rows if "cold" in row.floor]
         told.append(" to ".join(dict.fromkeys(f"{us:.1f}" for us in (min(times), max(times)))))
     return told
@@ -147,9 +152,7 @@ class _Page:
         elif what == "counters":
             made = [table.markdown() for table in counted(name, words.split())]
         else:
-            files = tables.recorded(name)
-            if not files:
-                raise ValueError(f"{what}:{name}: no device has {name}.jsonl under bench/results")
+            files = _recorded(what, name)
             made = [getattr(self, f"_{what}")(rows, words.split(), file) for file, rows in files.items()]
         return begin + "\n".join(made) + end
 

@@ -120,17 +120,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(codes) else 0
 
 
-def command(name: str) -> list[str]:
-    return [sys.executable, str(COMPARE), *shlex.split(RECORDINGS[name])]
-
-
 def _record(name: str, gpu: str) -> int:
     """The command's exit code. The journal becomes the file where that is 0."""
     journal = _journal(name)
     journal.parent.mkdir(parents=True, exist_ok=True)
+    words = [*shlex.split(RECORDINGS[name]), "--require-gpu", "--output", str(journal), "--resume"]
     with journal.with_suffix(".log").open("a") as log:
         done = subprocess.run(
-            [*command(name), "--require-gpu", "--output", str(journal), "--resume"],
+            [sys.executable, str(COMPARE), *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
