@@ -6,7 +6,6 @@ import pynvml
 def share_out(worker: str) -> None:
     """Workers share the CPUs, and so must the threads of each, and of what it starts; and the GPUs, each has one."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")  # processes, beside each that compiles a reference
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = _all_gpus() if visible is None else visible.split(",")
     if gpus:
