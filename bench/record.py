@@ -5,7 +5,8 @@
     python bench/record.py --list                     # the commands, and how many rows are recorded
 
 A file is replaced when its command has come to its end. Until then the rows stand in a journal beside those of
-compare.py, and the next call goes on there.
+compare.py, and the next call goes on there. Each GPU's commands have CPUs of their own, so that what one compiles does
+not hold up what another times.
 """
 
 import argparse
@@ -39,10 +40,15 @@ def _splits(name: str, splits: Sequence[int]) -> str:
 
 
 # What is held against references is timed with them: two runs are not compared.
-_REFERENCES = _only("torch", "helion", "flashinfer", "tlx", "decompose_k.vector", "decompose_k.tile", "atomic")
 _REDUCED = _only("decompose_k.vector", "decompose_k.tile", "atomic")
+_REFERENCES = f"{_only('torch', 'helion', 'flashinfer', 'tlx')} {_REDUCED}"
 _CORNERS = ((16, 8192), (64, 32768))
-_OF_MATMUL = [f"{m}x{m}x{k}-{dtype}-kn" for dtype in ("bf16", "fp16", "fp32") for m, k in _CORNERS]
+_EVERY_OTHER = tuple((m, k) for m in (16, 32, 48, 64) for k in (8192, 16384, 24576, 32768))
+
+
+def _skinny(sizes: Sequence[tuple[int, int]], kind: str) -> str:
+    return " ".join(f"--problem {m}x{m}x{k}-{kind}" for m, k in sizes)
+
 
 # By the name of the file: what compare.py is called with.
 RECORDINGS = {
@@ -65,12 +71,28 @@ RECORDINGS = {
     },
     "w4a16-splits": f"--workload w4a16-square {_splits('w4a16.atomic', (1, 2, 4, 8, 16))} --timing cold --rounds 40",
     "router-references": f"--workload router --tokens 16,64 {_REFERENCES} --timing cold --rounds 40",
-    "skinny-epilogue-bf16-references": " ".join(
-        [*(f"--problem {m}x{m}x{k}-bf16-kn-relu" for m, k in _CORNERS), _REFERENCES, "--timing cold --rounds 40"]
-    ),
-    "skinny-matmul-references": " ".join(
-        [*(f"--problem {name}" for name in _OF_MATMUL), _REFERENCES, "--timing cold --rounds 40"]
-    ),
+    **{
+        f"skinny-{suite}-references": f"{_skinny(_CORNERS, kind)} {_REFERENCES} --timing cold --rounds 40"
+        for suite, kind in (
+            ("epilogue-bf16", "bf16-kn-relu"),
+            *((f"matmul-{dtype}", f"{dtype}-kn") for dtype in ("bf16", "fp16", "fp32")),
+        )
+    },
+    # The autotuned ones that claims are about, on more of the shapes than all of the references.
+    **{
+        f"skinny-{suite}-autotuned": " ".join(
+            [
+                _skinny(_EVERY_OTHER, kind),
+                _only("torch/compile.max_autotune_no_cudagraphs", f"torch/custom_op.{boundary}"),
+                _REDUCED,
+                "--timing cold --rounds 20",
+            ]
+        )
+        for suite, kind, boundary in (
+            ("epilogue-bf16", "bf16-kn-relu", "fused"),
+            ("matmul-bf16", "bf16-kn", "mm"),
+        )
+    },
     "square-generated": " ".join(
         [
             "--workload square-generated",
@@ -101,16 +123,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gpus = _gpus()
     if not gpus:
         made.error("there is no CUDA device; what is recorded elsewhere: --list")
-    free: SimpleQueue[str] = SimpleQueue()
-    for gpu in gpus:
-        free.put(gpu)
+    cpus = sorted(os.sched_getaffinity(0))
+    free: SimpleQueue[tuple[str, list[int]]] = SimpleQueue()
+    for index, gpu in enumerate(gpus):
+        free.put((gpu, cpus[index * len(cpus) // len(gpus) : (index + 1) * len(cpus) // len(gpus)] or cpus))
 
     def one(name: str) -> int:
-        gpu = free.get()
+        gpu, own = free.get()
         try:
+            os.sched_setaffinity(0, own)  # of this thread; the command inherits it
             code = _record(name, gpu)
         finally:
-            free.put(gpu)
+            free.put((gpu, own))
         told = f"exit code {code}, log {_journal(name).with_suffix('.log')}" if code else "recorded"
         out.print(f"{name}: {told}", markup=False)
         return code

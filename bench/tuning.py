@@ -335,8 +335,9 @@ def _built(
 
 
 def builders(deadline_s: float) -> Children:
-    """Processes that compile at once, on this rank's share of the CPUs. Between two problems of a search they wait."""
-    return Children(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))), deadline_s)
+    """Processes that compile at once, on this rank's share of the CPUs that it may run on. Between two problems of a
+    search they wait."""
+    return Children(max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))), deadline_s)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -44,7 +45,8 @@ def two_gpus(monkeypatch, tmp_path):
         "import json, os, sys\n"
         "from pathlib import Path\n"
         f"row = json.loads({json.dumps(row.to_json())!r})\n"
-        "row['message'] = ' '.join([os.environ['CUDA_VISIBLE_DEVICES'], *sys.argv[1:]])\n"
+        "cpus = ','.join(map(str, sorted(os.sched_getaffinity(0))))\n"
+        "row['message'] = ' '.join([os.environ['CUDA_VISIBLE_DEVICES'], cpus, *sys.argv[1:]])\n"
         "Path(sys.argv[sys.argv.index('--output') + 1]).write_text(json.dumps(row) + '\\n')\n"
         "sys.exit('kn' in sys.argv)\n"
     )
@@ -61,8 +63,11 @@ def test_what_came_to_its_end_becomes_the_file_and_the_rest_stays_a_journal(two_
     assert {path.stem for path in results.iterdir()} == {"router-nk", "or_reduce-int64"}
     assert [path.stem for path in journals.glob("*.jsonl")] == ["router-kn"]
     (row,) = read_rows(results / "router-nk.jsonl")
-    gpu, *words = row.message.split()
+    gpu, cpus, *words = row.message.split()
     assert gpu in ("0", "1") and words[:2] == ["--workload", "router"] and "--resume" in words
+    every = sorted(os.sched_getaffinity(0))
+    half = {"0": every[: len(every) // 2], "1": every[len(every) // 2 :]}[gpu] or every
+    assert cpus == ",".join(map(str, half))
     said = capsys.readouterr().out
     assert "router-nk: recorded" in said and "router-kn: exit code 1" in said
 
