@@ -86,7 +86,7 @@ def add_problem_flags(made: argparse.ArgumentParser) -> None:
 def add_contender_flags(made: argparse.ArgumentParser) -> None:
     """What chosen_contenders reads."""
     who = made.add_argument_group("contenders", "the baseline, of a product torch/mm, always takes part")
-    pattern = "full name, file name, file.variant, language, or a pattern of these; repeatable"
+    pattern = "full name, language/file, file.variant, file, language, or a pattern of these; repeatable"
     who.add_argument("--only", metavar="NAME", action="append", default=[], help=pattern)
     who.add_argument("--skip", metavar="NAME", action="append", default=[], help="likewise")
     asked = "also torch.compile, custom ops, Helion and what else compiles or searches for seconds at every problem"

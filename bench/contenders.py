@@ -102,8 +102,8 @@ def choose(
     """Those that `only` names (where it is empty: all but those on request), with `references` those on request, and
     candidates; none that `skip` names; the baseline always.
 
-    A name is a full name, a file's name, file.variant, a language, or a pattern (*, ?, [..]) of any of these; or, in
-    `only`, a full name and a split, '@s4'. Raises ValueError for one that names nothing.
+    A name is a full name, or part of one: language/file, file.variant, file, language; or a pattern (*, ?, [..]) of any
+    of these; or, in `only`, a full name and a split, '@s4'. Raises ValueError for one that names nothing.
     """
     kernels = list(kernels)
     for name in only:
@@ -134,7 +134,8 @@ def choose(
 
 
 def _named(kernel: Kernel, pattern: str) -> bool:
-    names = (kernel.full_name, kernel.full_name.partition("/")[2], kernel.name, kernel.language.value)
+    language = kernel.language.value
+    names = (kernel.full_name, f"{language}/{kernel.name}", kernel.full_name.partition("/")[2], kernel.name, language)
     return any(name == pattern or fnmatchcase(name, pattern) for name in names)
 
 

@@ -83,6 +83,8 @@ def test_a_contender_is_named_in_many_ways(pattern):
 def test_files_and_languages_name_all_of_theirs():
     known = products()
     assert {k.name for k in contenders.choose(known, only=["decompose_k"])} == {"mm", "decompose_k"}
+    in_triton = contenders.choose(known, only=["triton/decompose_k"], skip=["torch"])
+    assert {(k.language.value, k.name) for k in in_triton} == {("torch", "mm"), ("triton", "decompose_k")}
     assert {k.language.value for k in contenders.choose(known, only=["triton", "tilus"])} == {
         "torch",
         "triton",
