@@ -42,7 +42,18 @@ def test_exact_nearest_and_heuristic(tables):
     assert picked(Matmul(32, 256, 7168)) == (8, "nearest")
     assert picked(Matmul(300, 256, 7168)) == (2, "nearest")
     assert picked(Matmul(512, 256, 7168, layout=Layout.NK)) == (4, "nearest")
+    assert picked(Matmul(1024, 1024, 28672)) == (2, "nearest")  # 2, 4 and 4 times as large: 32
+    assert picked(Matmul(1024, 1024, 57344)) == (2, "nearest")  # 64
+    for farther in (Matmul(1024, 1024, 57345), Matmul(512, 3, 7168), Matmul(1024, 1024, 57345, layout=Layout.NK)):
+        assert tuned.pick(KERNEL, farther, "some-gpu") == (KERNEL.default_config(farther), "heuristic")
     assert tuned.pick(KERNEL, near, "unknown-gpu") == (KERNEL.default_config(near), "heuristic")
+
+
+def test_what_is_far_gives_way_to_another_layout_that_is_not(tables):
+    entries = [entry(Matmul(1, 4, 256), 8), entry(Matmul(16, 256, 7168, layout=Layout.NK), 4)]
+    (tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: entries}))
+    config, source = tuned.pick(KERNEL, Matmul(16, 256, 7168), "some-gpu")
+    assert (config.split_k, source) == (4, "nearest")
 
 
 def test_of_configs_that_cannot_run_the_next_nearest_is_taken(tables):
