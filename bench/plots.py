@@ -351,12 +351,10 @@ def _along(problems: Mapping[str, Mapping], title: str, axis: str, place: Callab
 
 
 def _side_by_side(rows: Sequence[Row]) -> Panel:
-    title, what, labels = naming(rows)
-    names = list(labels)
-    sizes = [labels[name] if what == "T" else SIZES.search(name) for name in names]
-    ticks = {at: size if isinstance(size, str) else size.group() for at, size in enumerate(sizes)}
+    title, _, names = naming(rows)
+    ticks = {at: SIZES.search(name).group() for at, name in enumerate(names)}
     title = title or kind_of(rows[0].problem)
-    return Panel(title, "T" if what == "T" else "M x N x K", {name: at for at, name in enumerate(names)}, ticks)
+    return Panel(title, "M x N x K", {name: at for at, name in enumerate(names)}, ticks)
 
 
 def _canvas(rows: Sequence[Row], panels: int, names: int) -> tuple[Figure, list[Axes]]:

@@ -336,17 +336,18 @@ _SHARED = ("n", "k", "dtype", "out_dtype", "layout", "epilogue")
 
 
 def naming(rows: Sequence[Row]) -> tuple[str, str, dict[str, str]]:
-    """How to speak of several problems: what they have in common, what tells them apart, and that of each by its
-    name. ('[T, 7168] @ [7168, 256], bf16, weight stored [N, K]', 'T', {...: '16'}) where M alone differs, else
-    ('', 'problem', their names)."""
+    """How to speak of problems: what they have in common, what tells them apart, and that of each by its name.
+    ('[T, 7168] @ [7168, 256], bf16, weight stored [N, K]', 'T', {...: '16'}) where M alone differs; of one problem
+    ('[16, 7168] @ ...', 'M', {...: '16'}); else ('', 'problem', their names)."""
     problems = {row.problem["name"]: row.problem for row in rows}
     problem = rows[0].problem
     if not set(_SHARED) <= problem.keys() or any(
         other.get(field) != problem[field] for other in problems.values() for field in _SHARED
     ):
         return "", "problem", {name: name for name in problems}
-    title = f"[T, {problem['k']}] @ [{problem['k']}, {problem['n']}], {kind_of(problem)}"
-    return title, "T", {name: str(of["m"]) for name, of in problems.items()}
+    rows_of_a, what = ("T", "T") if len(problems) > 1 else (problem["m"], "M")
+    title = f"[{rows_of_a}, {problem['k']}] @ [{problem['k']}, {problem['n']}], {kind_of(problem)}"
+    return title, what, {name: str(of["m"]) for name, of in problems.items()}
 
 
 def _overview_cell(row: Row | None, lead: str | None, fastest: float | None) -> str:
@@ -409,7 +410,7 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     """A table a problem, then all together, and the summary."""
     problems = by_problem(rows)
     # By T alone they are few enough for the width of a screen.
-    together = [speedups_table(rows)] if len(problems) > 1 and naming(rows)[1] == "T" else []
+    together = [speedups_table(rows)] if naming(rows)[1] == "T" else []
     return [*map(problem_table, problems.values()), *together, summary_table(rows)]
 
 

@@ -337,7 +337,7 @@ def test_without_a_gpu_what_was_recorded_is_shown(no_gpu, monkeypatch, capsys, t
     assert "Not measured here, but recorded: results/h200/router-nk.jsonl" in shown
     assert "Recorded on NVIDIA H200" in shown
     assert "2026-11-21" in shown
-    assert "1.25 *" in shown
+    assert "8.0 (1.25x) *" in shown
     assert "other" not in shown
     assert "There is no CUDA device: timing" in shown
 
