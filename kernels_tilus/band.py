@@ -18,7 +18,7 @@ from torch import Tensor
 
 from common.kernel import MatmulConfig, has_steps, rows_fit, split_where_possible
 from common.problem import Layout, Matmul
-from kernels_tilus import mma, simt, wgmma
+from kernels_tilus import launching, mma, simt, wgmma
 from kernels_tilus.epilogue import EpilogueScript
 from kernels_tilus.mma import MmaProduct
 from kernels_tilus.simt import SimtProduct
@@ -132,7 +132,9 @@ def _widest(extents: list[int]) -> int:
 
 
 def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
-    """Every problem; what a config needs depends on its engine."""
+    """Every problem that offsets reach; what a config needs depends on its engine."""
+    if reason := out_of_reach(problem):
+        return reason
     if config is None:
         return None
     match engine_of(config):
@@ -155,6 +157,12 @@ def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
     if shared > SHARED_MEMORY_LIMIT:
         return f"{config.num_stages} stages take {shared} bytes of shared memory, over {SHARED_MEMORY_LIMIT}"
     return None
+
+
+def out_of_reach(problem: Matmul, partials: int = 0) -> str | None:
+    """Why to refuse its tensors, or so many partials; None where offsets reach them all."""
+    m, n, k = problem.m, problem.n, problem.k
+    return launching.out_of_reach({"A": m * k, "B": k * n, "C": m * n, "the workspace": partials * m * n})
 
 
 def engine_of(config: MatmulConfig) -> str:
@@ -216,7 +224,8 @@ def operands(
     problem: Matmul, config: MatmulConfig, a: Tensor, b: Tensor, bias: Tensor | None, out: Tensor
 ) -> tuple[Vectors, tuple[Tensor | int | None, ...]]:
     """What a Script has to be compiled for to take these tensors, and the first arguments of every BandScript's
-    __call__, in its order."""
+    __call__, in its order. Raises ValueError for a tensor that offsets do not reach."""
+    launching.check_reach(a=a, b=b, out=out)
     stored_b = b.T if problem.layout is Layout.NK else b  # as it stands in memory, row-major
     widths = vectors(problem, a, stored_b, out)
     vector_b = widths.k if problem.layout is Layout.NK else widths.n

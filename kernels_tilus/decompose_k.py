@@ -61,7 +61,7 @@ MOST_LOADED = 128  # registers of a thread, for all bands of its elements at onc
 def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
     """Every tile with every split of which each band has a step, as band.space has them; for the vector reducer with
     every strip that is no higher than C. Its threads hold all bands of an element, 128 at most."""
-    check = band.supports if variant == "tile" else supports
+    check = _supports_tile if variant == "tile" else supports
     strips = [strip for strip in STRIPS[: 1 if variant == "tile" else None] if strip[2] <= problem.m]
     space = [
         DecomposeKConfig(**vars(config), reduce_block=columns, reduce_warps=warps, reduce_rows=rows)
@@ -86,7 +86,11 @@ def supports(problem: Matmul, config: DecomposeKConfig | None = None) -> str | N
         loaded = config.split_k * config.reduced_by_thread
         if loaded > MOST_LOADED:
             return f"{strip} of {config.split_k} bands takes {loaded} registers a thread, over {MOST_LOADED}"
-    return band.supports(problem, config)
+    return _supports_tile(problem, config)
+
+
+def _supports_tile(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
+    return band.out_of_reach(problem, 0 if config is None else config.split_k) or band.supports(problem, config)
 
 
 def strip_layout(config: DecomposeKConfig) -> RegisterLayout:
@@ -250,7 +254,7 @@ KERNELS = tuple(
         configs=partial(configs, variant=variant),
         default_config=default_config,
         build=partial(build, variant=variant),
-        supports={"tile": band.supports, "vector_unfused": _supports_unfused}.get(variant, supports),
+        supports={"tile": _supports_tile, "vector_unfused": _supports_unfused}.get(variant, supports),
         deterministic=True,
         # The unfused epilogue rounds the product, then its own result.
         roundings=lambda config, rounds=2 if variant == "vector_unfused" else 1: rounds,

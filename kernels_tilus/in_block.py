@@ -87,7 +87,9 @@ def default_config(problem: Matmul, *, variant: str) -> MatmulConfig:
 
 
 def supports(problem: Matmul, config: MatmulConfig | None = None, *, variant: str) -> str | None:
-    """fma: any problem. mma: what tensor cores and cp.async take. All warps of a config share K."""
+    """fma: any problem that offsets reach. mma: what tensor cores and cp.async take. All warps of a config share K."""
+    if reason := band.out_of_reach(problem):
+        return reason
     if variant == "mma":
         reason = band.needs_simt(problem, instead="variant fma")
         return reason or (None if config is None else _mma_cannot(problem, config))

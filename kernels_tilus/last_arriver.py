@@ -45,7 +45,9 @@ def default_config(problem: Matmul) -> BandConfig:
     return band.default_config(problem, most_splits=16)
 
 
-supports = arrival.supports
+def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
+    """As every kernel of arrivals; and offsets reach the partials."""
+    return band.out_of_reach(problem, 0 if config is None else config.split_k) or arrival.supports(problem, config)
 
 
 class LastArriverMatmul(ArrivalScript):

@@ -1,7 +1,7 @@
 """Where a Script runs: on a GPU, in the interpreter, or nowhere, being built alone."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -10,10 +10,30 @@ import torch
 from tilus.ir.prog import Program
 from tilus.target import get_current_target, nvgpu_sm90
 
+OFFSET_LIMIT = 1 << 31  # elements: tilus 0.2.0 adds up offsets in global memory in int32
 BUILD_ATTEMPTS = 5
 # tilus 0.2.0 looks into its cache of programs without a lock: beside a process that builds the same one it may find
 # the text half-written, and believe in a collision, or the library, and fail to load it.
 HALF_WRITTEN = ("different from the cached one", "lib_handle_ != nullptr")
+
+
+def out_of_reach(elements: Mapping[str, int]) -> str | None:
+    """Why to refuse a problem whose tensors, by name, have so many elements; None where offsets reach them all."""
+    for name, count in elements.items():
+        if count >= OFFSET_LIMIT:
+            return f"{name} has {count} elements: tilus' offsets are int32"
+    return None
+
+
+def check_reach(**tensors: torch.Tensor | None) -> None:
+    """Raises ValueError for a tensor whose last element no offset from its first reaches."""
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        if last >= OFFSET_LIMIT:
+            found = f"{name} has shape {tuple(tensor.shape)}, strides {tensor.stride()}"
+            raise ValueError(f"{found}; accepted: {OFFSET_LIMIT} elements from end to end, or fewer")
 
 
 def may_use_pool(device: torch.device) -> bool:

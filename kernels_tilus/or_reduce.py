@@ -40,7 +40,6 @@ from kernels_tilus.bitwise import elementwise_or, reduce_or
 TILUS_DTYPE = {torch.int32: int32, torch.int64: int64}
 THREAD_A_ROW = {"fold", "unrolled"}
 VARIANTS = ("shuffle", "fold", "unrolled")
-OFFSET_LIMIT = 1 << 31  # tilus' offsets are int32
 
 
 @dataclass(frozen=True)
@@ -138,8 +137,8 @@ def _script(build: Build, variant: str) -> tilus.Script:
 
 def supports(problem: OrReduce, config: OrReduceConfig | None = None, *, variant: str) -> str | None:
     """What int32 offsets reach."""
-    if problem.rows * problem.k >= OFFSET_LIMIT:
-        return f"A has {problem.rows * problem.k} elements: tilus' offsets are int32"
+    if reason := launching.out_of_reach({"A": problem.rows * problem.k}):
+        return reason
     return None if config is None else shared.supports_config(config, thread_a_row=variant in THREAD_A_ROW)
 
 
@@ -157,12 +156,10 @@ def or_reduce(
         raise ValueError(f"config is {config}; {reason}" if config else reason)
     if config is None:
         config, _ = tuned.pick(_BY_VARIANT[variant], problem, tuned.slug_of(a.device))
-    stride = row_stride(a)
-    if problem.rows * stride >= OFFSET_LIMIT:
-        raise ValueError(f"a has strides {a.stride()}; accepted: {OFFSET_LIMIT} elements from end to end, or fewer")
+    launching.check_reach(a=a)
     if out is None:
         out = torch.empty(problem.out_shape, dtype=problem.dtype, device=a.device)
-    build = settings(problem, config, variant, stride, a.data_ptr())
+    build = settings(problem, config, variant, row_stride(a), a.data_ptr())
     launching.launch(_script(build, variant), a, out, problem.rows)
     return out
 

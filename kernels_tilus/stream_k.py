@@ -205,12 +205,11 @@ def matmul(
     the problem cannot run on.
     """
     problem, config, out = prepared(KERNEL, a, b, epilogue, bias, out, out_dtype, config)
-
+    vectors, operands = band.operands(problem, config, a, b, bias, out)
     tiles, programs = _tiles(problem, config), _programs(problem, config)
     segments = programs + tiles - 1
     partials = torch.empty(segments, config.block_m, config.block_n, dtype=torch.float32, device=a.device)
     counters, ticket = workspace.semaphores(tiles, a.device), workspace.next_ticket()
-    vectors, operands = band.operands(problem, config, a, b, bias, out)
     share, longer = divmod(_work(problem, config), programs)
     launching.launch(_script(problem, config, vectors), *operands, partials, counters, ticket, programs, share, longer)
     return out

@@ -157,8 +157,14 @@ def default_config(problem: W4A16Matmul, *, variant: str) -> W4A16Config:
 
 
 def supports(problem: W4A16Matmul, config: W4A16Config | None = None, *, variant: str) -> str | None:
-    """Any problem; a config must fit shared memory, share its columns out to whole warps, and block_k divide the group
-    size."""
+    """Any problem that offsets reach; a config must fit shared memory, share its columns out to whole warps, and
+    block_k divide the group size."""
+    bytes_of_weight = problem.k * cdiv(problem.n, TILE) * TILE // 2
+    elements = {"A": problem.m * problem.k, "the weight": bytes_of_weight, "C": problem.m * problem.n}
+    if config is not None:
+        elements["the workspace"] = prod(sums_shape(problem, config, meeting(variant, config)))
+    if reason := launching.out_of_reach(elements):
+        return reason
     if config is None:
         return None
     if config.block_m % 16 or config.block_n % (TILE * config.num_warps) or config.block_k % TILE:
@@ -466,13 +472,15 @@ def matmul(
     """C [M, N] = a [M, K] @ weight, see common.w4a16.w4a16_problem for what is accepted and raised.
 
     weight: as `lay_out` gives it. variant: one of VARIANTS. CPU tensors run in the interpreter.
-    config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run on.
+    config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run on, and for
+    a problem outside of `supports`.
     """
     problem = w4a16_problem(a, weight, out, TiledWeight)
+    if reason := supports(problem, config, variant=variant):
+        raise ValueError(f"config is {config}; {reason}" if config else reason)
+    launching.check_reach(a=a, out=out)
     if config is None:
         config, _ = tuned.pick(_BY_VARIANT[variant], problem, tuned.slug_of(a.device))
-    elif reason := supports(problem, config, variant=variant):
-        raise ValueError(f"config is {config}; {reason}")
     vector_c = band.vector_c(problem.n, out)
     if out is None:
         out = torch.empty(problem.m, problem.n, dtype=problem.dtype, device=a.device)

@@ -263,18 +263,30 @@ def build(problem: Matmul, config: DecomposeKConfig, *, variant: str) -> None:
     _launch(problem, config, variant, tensors, *strides, band.starter(warmup=True))
 
 
+def _supports_vector(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
+    if problem.m * problem.n >= 1 << 31:
+        return f"C has {problem.m * problem.n} elements: the vector reducer counts them in int32"
+    return supports(problem, config)
+
+
 def _supports_unfused(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
     if problem.epilogue is Epilogue.NONE:
         return "no epilogue to leave unfused"
-    return supports(problem, config)
+    return _supports_vector(problem, config)
 
 
 def _supports_pdl(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
     if torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0):
         return "programmatic dependent launch needs compute capability 9.0"
-    return supports(problem, config)
+    return _supports_vector(problem, config)
 
 
+_SUPPORTS = {
+    "vector": _supports_vector,
+    "tile": supports,
+    "vector_unfused": _supports_unfused,
+    "vector_pdl": _supports_pdl,
+}
 KERNELS = tuple(
     Kernel(
         name="decompose_k",
@@ -286,7 +298,7 @@ KERNELS = tuple(
         configs=partial(configs, variant=variant),
         default_config=default_config,
         build=partial(build, variant=variant),
-        supports={"vector_unfused": _supports_unfused, "vector_pdl": _supports_pdl}.get(variant, supports),
+        supports=_SUPPORTS[variant],
         deterministic=True,
         # The unfused epilogue rounds the product, then its own result.
         roundings=lambda config, rounds=2 if variant == "vector_unfused" else 1: rounds,
@@ -294,6 +306,6 @@ KERNELS = tuple(
         launches=3 if variant == "vector_unfused" else 2,
         tuned_as="triton/decompose_k.vector" if variant == "vector_unfused" else "",
     )
-    for variant in ("vector", "tile", "vector_unfused", "vector_pdl")
+    for variant in _SUPPORTS
 )
 _BY_VARIANT = {kernel.variant: kernel for kernel in KERNELS}

@@ -1,5 +1,7 @@
 """Bad input: one clear error naming the argument, its value and what is accepted, and nothing launched."""
 
+from dataclasses import replace
+
 import matmul_cases as cases
 import pytest
 import torch
@@ -86,9 +88,53 @@ def test_bad_input_is_refused(kernel, case, device, monkeypatch):
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.full_name)
 def test_a_config_that_cannot_run_is_refused(kernel, device):
-    from dataclasses import replace
-
     problem = Matmul(M, N, K, epilogue=Epilogue.RELU)
     too_large = replace(kernel.default_config(problem), block_k=1 << 16, num_stages=8)
     with pytest.raises(ValueError, match=r"bytes of shared memory|registers|sums a thread"):
         cases.run(kernel, problem, problem.inputs(device), config=too_large)
+
+
+TILUS = cases.matmul_kernels(kernels_tilus)
+FEW = 8
+MANY, MANY_MORE = 1 << 15, 1 << 16  # together one more than int32 counts to
+
+
+@pytest.mark.parametrize(
+    ("sizes", "name"),
+    [((MANY_MORE, FEW, MANY), "A"), ((FEW, MANY_MORE, MANY), "B"), ((MANY_MORE, MANY, FEW), "C")],
+)
+@pytest.mark.parametrize("kernel", TILUS, ids=lambda kernel: kernel.full_name)
+def test_what_offsets_do_not_reach_is_refused(kernel, sizes, name):
+    reason = kernel.supports(Matmul(*sizes, epilogue=Epilogue.RELU), None)
+    assert reason == f"{name} has 2147483648 elements: tilus' offsets are int32"
+    fewer = [size - 8 if size == MANY_MORE else size for size in sizes]
+    assert kernel.supports(Matmul(*fewer, epilogue=Epilogue.RELU), None) is None
+
+
+@pytest.mark.parametrize("name", ["decompose_k", "last_arriver"])
+def test_partials_that_offsets_do_not_reach_are_refused(name):
+    problem = Matmul(MANY_MORE, MANY // 4, 4096, epilogue=Epilogue.RELU)
+    for kernel in (kernel for kernel in TILUS if kernel.name == name):
+        config = kernel.default_config(problem)
+        assert kernel.supports(problem, replace(config, split_k=2)) is None
+        reason = kernel.supports(problem, replace(config, split_k=4))
+        assert reason == "the workspace has 2147483648 elements: tilus' offsets are int32"
+
+
+@pytest.mark.parametrize("kernel", TILUS, ids=lambda kernel: kernel.full_name)
+@pytest.mark.parametrize("name", ["a", "b", "out"])
+def test_rows_that_offsets_do_not_reach_are_refused(kernel, name):
+    shapes = {"a": (2, 16), "b": (16, 8), "out": (2, 8)}
+    tensors = {name: torch.empty(shape, dtype=BF16, device="meta") for name, shape in shapes.items()}
+    apart = (1 << 31) // (shapes[name][0] - 1)
+    tensors[name] = torch.empty_strided(shapes[name], (apart + 16, 1), dtype=BF16, device="meta")
+    with pytest.raises(
+        ValueError, match=rf"{name} has shape .*, strides \({apart + 16}, 1\); accepted: 2147483648 elem"
+    ):
+        kernel.launch(**tensors, epilogue=Epilogue.RELU)
+
+
+def test_what_the_vector_reducer_counts_is_refused_where_it_is_too_much():
+    problem = Matmul(MANY_MORE, MANY, FEW, epilogue=Epilogue.RELU)
+    refused = {kernel.full_name for kernel in cases.matmul_kernels(kernels_triton) if kernel.supports(problem, None)}
+    assert refused == {f"triton/decompose_k.{variant}" for variant in ("vector", "vector_unfused", "vector_pdl")}

@@ -247,3 +247,14 @@ def test_the_problem_tells_its_bytes_and_operations():
     assert problem.flops == 2048 * 4096 * 15
     assert replace(problem, constant=True).least_bytes == (2048 * 4096 + 1) * 8
     assert replace(problem, constant=True, dtype=INT32).name == "or-2048x4096x16-int32-constant"
+
+
+def test_what_offsets_do_not_reach_is_refused():
+    for kernel in KERNELS:
+        refused = kernel.supports(OrReduce(1 << 15, 1 << 14, 4), None)
+        tilus = kernel.full_name.startswith("tilus/")
+        assert refused == ("A has 2147483648 elements: tilus' offsets are int32" if tilus else None)
+        if tilus:
+            apart = torch.empty_strided((2, 1, 4), (1 << 31, 1 << 31, 1), dtype=torch.int64, device="meta")
+            with pytest.raises(ValueError, match=r"a has shape .*; accepted: 2147483648 elements from end to end"):
+                kernel.launch(apart)

@@ -232,6 +232,18 @@ def test_leftovers_count_for_nothing(kernel, device, monkeypatch):
         assert (held[:4] == 0).all() and (sums == 0).all()
 
 
+@each_kernel
+def test_what_offsets_do_not_reach_is_refused(kernel):
+    refused = {
+        W4A16Matmul(16, 65536, 65536): "the weight has 2147483648 elements",
+        W4A16Matmul(65536, 1024, 32768): "A has 2147483648 elements",
+        W4A16Matmul(65536, 32768, 1024): "C has 2147483648 elements",
+    }
+    for problem, reason in refused.items():
+        told = kernel.supports(problem, None)
+        assert told == (f"{reason}: tilus' offsets are int32" if kernel.language is Language.TILUS else None)
+
+
 @pytest.mark.parametrize("kernel", [k for k in KERNELS if k.language is Language.TILUS], ids=lambda k: k.full_name)
 @pytest.mark.parametrize("order", ["natural", "reversed", "random"])
 def test_tilus_blocks_in_any_order(kernel, order):
