@@ -1,6 +1,6 @@
 """The record that a kernel file registers, and the configuration that both languages share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, ClassVar
@@ -9,6 +9,8 @@ from torch import Tensor
 
 from common.problem import Matmul, Problem
 from common.protocol import Protocol
+
+GRID_LIMIT = 65535  # blocks along the second dimension of a grid, and along the third
 
 
 class Language(str, Enum):
@@ -80,6 +82,15 @@ def has_steps(problem: Matmul, config: MatmulConfig) -> bool:
 def split_where_possible(configs: list[Config]) -> list[Config]:
     """Those that split K: of a kernel that does, the one band is another kernel. All of them where none splits."""
     return [config for config in configs if config.split_k > 1] or configs
+
+
+def too_many_blocks(blocks: Mapping[str, int]) -> str | None:
+    """Why a grid cannot be launched that has so many blocks in its second or third dimension, by what is walked there;
+    None where it can."""
+    for name, count in blocks.items():
+        if count > GRID_LIMIT:
+            return f"{count} blocks along {name}; accepted: {GRID_LIMIT} or fewer, as a grid holds no more there"
+    return None
 
 
 def problem_arguments(problem: Problem, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

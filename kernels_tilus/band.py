@@ -16,7 +16,7 @@ from tilus.ir.tensor import RegisterTensor
 from tilus.utils import cdiv
 from torch import Tensor
 
-from common.kernel import MatmulConfig, has_steps, rows_fit, split_where_possible
+from common.kernel import GRID_LIMIT, MatmulConfig, has_steps, rows_fit, split_where_possible, too_many_blocks
 from common.problem import Layout, Matmul
 from kernels_tilus import launching, mma, simt, wgmma
 from kernels_tilus.epilogue import EpilogueScript
@@ -26,6 +26,7 @@ from kernels_tilus.wgmma import WgmmaProduct
 
 SHARED_MEMORY_LIMIT = 227 * 1024  # per block, Hopper
 TILUS_DTYPE = {torch.bfloat16: bfloat16, torch.float16: float16, torch.float32: float32}
+WIDEST_DEFAULT = 64  # columns of default_config's tiles
 COPY_WIDTHS = (8, 4, 2)  # elements of a half-precision cp.async: 16, 8 or 4 bytes
 
 
@@ -165,6 +166,13 @@ def out_of_reach(problem: Matmul, partials: int = 0) -> str | None:
     return launching.out_of_reach({"A": m * k, "B": k * n, "C": m * n, "the workspace": partials * m * n})
 
 
+def exceeds_grid(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
+    """Why a grid (tiles of M, tiles of N, splits) cannot be launched; without a config, that of the widest tile of
+    `default_config`. None where it can."""
+    columns, split_k = (WIDEST_DEFAULT, 1) if config is None else (config.block_n, config.split_k)
+    return too_many_blocks({"N": cdiv(problem.n, columns), "K": split_k})
+
+
 def engine_of(config: MatmulConfig) -> str:
     """Of a kernel whose configs have none: mma."""
     return getattr(config, "engine", "mma")
@@ -204,9 +212,12 @@ def space(problem: Matmul, splits: tuple[int, ...]) -> list[BandConfig]:
 
 
 def default_config(problem: Matmul, most_splits: int) -> BandConfig:
-    """Small tiles, so that few splits give each of Hopper's 132 multiprocessors a block or two."""
+    """Small tiles, so that few splits give each of Hopper's 132 multiprocessors a block or two; wider ones where a grid
+    has no room for so many."""
     block_m = 16 if problem.m <= 32 else 32 if problem.m <= 256 else 64
-    block_n = 16 if problem.m <= 16 else 32 if problem.m <= 256 else 64
+    block_n = 16 if problem.m <= 16 else 32 if problem.m <= 256 else WIDEST_DEFAULT
+    while block_n < WIDEST_DEFAULT and cdiv(problem.n, block_n) > GRID_LIMIT:
+        block_n *= 2
     tiles = count_tiles(problem, block_m, block_n)
     split_k = 1
     while split_k * 2 <= most_splits and split_k * 2 * tiles <= 264 and problem.k // (split_k * 2) >= 256:

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from common.call import prepared
 from common.epilogue import Epilogue
-from common.kernel import Kernel, Language, splits
+from common.kernel import Kernel, Language, splits, too_many_blocks
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_tilus import band, launching
@@ -79,6 +79,9 @@ def default_config(problem: Matmul) -> DecomposeKConfig:
 
 def supports(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
     """As every band kernel; the threads of the vector reducer share its strip evenly, and hold all bands of it."""
+    columns = DecomposeKConfig.reduce_block if config is None else config.reduce_block
+    if reason := too_many_blocks({"N": cdiv(problem.n, columns)}):
+        return reason
     if config is not None:
         strip = f"a strip of {config.reduce_rows} rows and {config.reduce_block} columns"
         if strip_layout(config).shape[1:] != (config.reduce_rows, config.reduce_block):
@@ -90,7 +93,8 @@ def supports(problem: Matmul, config: DecomposeKConfig | None = None) -> str | N
 
 
 def _supports_tile(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
-    return band.out_of_reach(problem, 0 if config is None else config.split_k) or band.supports(problem, config)
+    reason = band.out_of_reach(problem, 0 if config is None else config.split_k)
+    return reason or band.exceeds_grid(problem, config) or band.supports(problem, config)
 
 
 def strip_layout(config: DecomposeKConfig) -> RegisterLayout:

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from common.call import prepared
 from common.epilogue import Epilogue
-from common.kernel import Kernel, Language, MatmulConfig
+from common.kernel import GRID_LIMIT, Kernel, Language, MatmulConfig, too_many_blocks
 from common.problem import Layout, Matmul
 from common.protocol import Protocol
 from kernels_tilus import band, launching
@@ -41,6 +41,7 @@ from kernels_tilus.sliced_k import sliced_dot
 PER_THREAD = 8  # fma: of K, 16 bytes of a half-precision row
 MOST_SUMS = 128  # fma: a thread's registers for acc
 MMA_ROWS, MMA_COLUMNS, MMA_K = 16, 8, 16
+WIDEST_DEFAULT = 16  # columns of default_config's tiles
 
 # fma: (block_m, block_n, loads of B that a thread has under way a column, num_warps)
 FMA_TILES = [
@@ -77,18 +78,23 @@ def _fma_config(block_m: int, block_n: int, loads: int, num_warps: int) -> Matmu
 
 
 def default_config(problem: Matmul, *, variant: str) -> MatmulConfig:
-    """fma: up to 8 rows, so that B is read once; one column, so that there are blocks enough. mma: tiles that cover M
-    up to 64 rows."""
+    """fma: up to 8 rows, so that B is read once; one column, so that there are blocks enough, or as many columns as a
+    grid has no room for more blocks, of fewer rows. mma: tiles that cover M up to 64 rows."""
     if variant == "mma":
         block_m = next(rows for rows in (16, 32, 64) if rows >= problem.m or rows == 64)
-        return MatmulConfig(block_m, 16, 256, 4, 4, 4)
-    block_m = next(rows for rows in (1, 2, 4, 8) if rows >= problem.m or rows == 8)
-    return _fma_config(block_m, 1, 16 // max(4, 2 * block_m), 4)
+        return MatmulConfig(block_m, WIDEST_DEFAULT, 256, 4, 4, 4)
+    block_n = next(n for n in (1, 2, 4, 8, 16) if cdiv(problem.n, n) <= GRID_LIMIT or n == WIDEST_DEFAULT)
+    most_rows = min(8, 16 // block_n)
+    block_m = next(rows for rows in (1, 2, 4, 8) if rows >= problem.m or rows == most_rows)
+    return _fma_config(block_m, block_n, max(1, 16 // (block_n * max(4, 2 * block_m))), 4)
 
 
 def supports(problem: Matmul, config: MatmulConfig | None = None, *, variant: str) -> str | None:
     """fma: any problem that offsets reach. mma: what tensor cores and cp.async take. All warps of a config share K."""
     if reason := band.out_of_reach(problem):
+        return reason
+    columns = WIDEST_DEFAULT if config is None else config.block_n
+    if reason := too_many_blocks({"N": cdiv(problem.n, columns)}):
         return reason
     if variant == "mma":
         reason = band.needs_simt(problem, instead="variant fma")

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from common.call import prepared
 from common.epilogue import Epilogue
-from common.kernel import Kernel, Language
+from common.kernel import GRID_LIMIT, Kernel, Language, too_many_blocks
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_tilus import band, launching, wgmma
@@ -45,8 +45,11 @@ def configs(problem: Matmul) -> list[TiledConfig]:
 
 
 def default_config(problem: Matmul) -> TiledConfig:
-    """Small tiles, so that as many multiprocessors as possible have one."""
-    return TiledConfig(**vars(band.default_config(problem, most_splits=1)))
+    """Small tiles, so that as many multiprocessors as possible have one; larger groups where a grid has no room for so
+    many."""
+    chosen = band.default_config(problem, most_splits=1)
+    rows = cdiv(problem.m, chosen.block_m)
+    return TiledConfig(**vars(chosen), group_m=max(TiledConfig.group_m, cdiv(rows, GRID_LIMIT)))
 
 
 def supports(problem: Matmul, config: TiledConfig | None = None) -> str | None:
@@ -55,7 +58,11 @@ def supports(problem: Matmul, config: TiledConfig | None = None) -> str | None:
         return f"split_k is {config.split_k}; accepted: 1, as nothing is split"
     if config is not None and config.engine == "wgmma_pairs" and config.group_m % wgmma.PAIR:
         return f"group_m is {config.group_m}; accepted: an even number, as blocks come in pairs"
-    return band.supports(problem, config)
+    if config is not None:
+        groups = cdiv(cdiv(problem.m, config.block_m), config.group_m)
+        if reason := too_many_blocks({"groups of rows": groups}):
+            return reason
+    return band.exceeds_grid(problem, config) or band.supports(problem, config)
 
 
 class TiledMatmul(BandScript):

@@ -14,7 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from common import call
 from common.epilogue import Epilogue
-from common.kernel import Kernel, MatmulConfig, has_steps, rows_fit, split_where_possible
+from common.kernel import Kernel, MatmulConfig, has_steps, rows_fit, split_where_possible, too_many_blocks
 from common.problem import Layout, Matmul
 from kernels_triton.epilogue import apply_epilogue, has_bias
 
@@ -108,6 +108,8 @@ def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
     """Any problem; a config must fit shared memory and Triton's powers of two."""
     if config is None:
         return None
+    if reason := too_many_blocks({"K": config.split_k}):
+        return reason
     blocks = (config.block_m, config.block_n, config.block_k)
     least = (8 if config.swap else 16, 16, 16)
     if any(block < size or block & (block - 1) for block, size in zip(blocks, least, strict=True)):

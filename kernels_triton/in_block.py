@@ -31,7 +31,7 @@ from torch import Tensor
 
 from common.call import prepared
 from common.epilogue import Epilogue
-from common.kernel import Kernel, Language, MatmulConfig
+from common.kernel import Kernel, Language, MatmulConfig, too_many_blocks
 from common.problem import Layout, Matmul
 from common.protocol import Protocol
 from kernels_triton import band
@@ -39,6 +39,7 @@ from kernels_triton.band import finish
 
 REGISTERS_OF_THREAD = 255
 REGISTERS_OF_BLOCK = 65536
+MOST_ROWS = {"fma": 16, "mma": 64}  # of default_config's tiles
 MOST_LOADED = 160  # fma: registers of a thread that hold what it loads for a step, beside those that it needs to sum
 
 # mma: (block_m, block_n, block_k, num_warps, num_stages). Few columns make many programs ...
@@ -86,15 +87,20 @@ def default_config(problem: Matmul, *, variant: str) -> MatmulConfig:
     that cover M up to 64 rows."""
     rows = triton.next_power_of_2(problem.m)
     if variant == "mma":
-        return MatmulConfig(min(64, max(16, rows)), 16, 512 // problem.dtype.itemsize, 4, 4, 4)
+        return MatmulConfig(min(MOST_ROWS["mma"], max(16, rows)), 16, 512 // problem.dtype.itemsize, 4, 4, 4)
     block_n = 1 if problem.layout is Layout.NK else 16 // problem.dtype.itemsize
-    tiles = [_fma_config(problem, min(16, rows), block_n, loads, 4 if rows == 1 else 8) for loads in (8, 4, 2, 1)]
+    rows, warps = min(MOST_ROWS["fma"], rows), 4 if rows == 1 else 8
+    tiles = [_fma_config(problem, rows, block_n, loads, warps) for loads in (8, 4, 2, 1)]
     space = configs(problem, variant=variant)
     return next(tile for tile in tiles if tile in space)
 
 
 def supports(problem: Matmul, config: MatmulConfig | None = None, *, variant: str) -> str | None:
-    """Any problem; all warps of a config share K, and its step fits registers (fma) or shared memory (mma)."""
+    """Any problem whose tiles a grid holds; all warps of a config share K, and its step fits registers (fma) or shared
+    memory (mma)."""
+    rows = MOST_ROWS[variant] if config is None else config.block_m
+    if reason := too_many_blocks({"M": triton.cdiv(problem.m, rows)}):
+        return reason
     if config is None:
         return None
     block_m, block_n, block_k = blocks = config.block_m, config.block_n, config.block_k

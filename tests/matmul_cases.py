@@ -43,6 +43,7 @@ LARGE_PROBLEMS = [
     *[Matmul(m, 256, 7168, BF16, layout=layout) for m in (1, 16, 64, 200) for layout in Layout],
     Matmul(64, 64, 32768, FP16, layout=KN, epilogue=Epilogue.RELU),
     Matmul(1000, 264, 1032, BF16, layout=NK),
+    Matmul(1, 152064, 512, BF16, layout=NK),  # more columns than a grid has blocks along them
 ]
 
 

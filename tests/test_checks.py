@@ -9,7 +9,7 @@ import torch
 import kernels_tilus
 import kernels_triton
 from common.epilogue import Epilogue
-from common.problem import Matmul
+from common.problem import Layout, Matmul
 
 M, N, K = 8, 16, 64
 BF16 = torch.bfloat16
@@ -138,3 +138,25 @@ def test_what_the_vector_reducer_counts_is_refused_where_it_is_too_much():
     problem = Matmul(MANY_MORE, MANY, FEW, epilogue=Epilogue.RELU)
     refused = {kernel.full_name for kernel in cases.matmul_kernels(kernels_triton) if kernel.supports(problem, None)}
     assert refused == {f"triton/decompose_k.{variant}" for variant in ("vector", "vector_unfused", "vector_pdl")}
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.full_name)
+def test_what_is_taken_fits_a_grid_by_the_rule(kernel):
+    vocabulary = Matmul(1, 152064, 4096, layout=Layout.NK, epilogue=Epilogue.RELU)
+    assert kernel.supports(vocabulary, None) is None
+    for m, n, k in [(1, 152064, 4096), (4, 600_000, 64), (1, 4_000_000, 64), (1_000_000, 16, 64), (60_000_000, 1, 16)]:
+        problem = Matmul(m, n, k, layout=Layout.NK, epilogue=Epilogue.RELU)
+        if reason := kernel.supports(problem, None):
+            assert "accepted: 65535 or fewer, as a grid holds no more there" in reason
+        else:
+            assert kernel.supports(problem, kernel.default_config(problem)) is None
+
+
+@pytest.mark.parametrize("name", ["triton/decompose_k.tile", "tilus/decompose_k.tile"])
+def test_more_splits_than_a_grid_holds_are_refused(name):
+    (kernel,) = (kernel for kernel in KERNELS if kernel.full_name == name)
+    problem = Matmul(M, N, K)
+    config = replace(kernel.default_config(problem), split_k=1 << 16)
+    assert kernel.supports(problem, config) == (
+        "65536 blocks along K; accepted: 65535 or fewer, as a grid holds no more there"
+    )

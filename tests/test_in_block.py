@@ -153,3 +153,16 @@ def test_what_a_config_cannot_be(name, changes, reason):
     config = MatmulConfig(1, 1, 8192, 4, 4, 1) if kernel.variant == "fma" else MatmulConfig(16, 16, 512, 4, 4, 4)
     assert kernel.supports(ROUTER, config) is None
     assert reason in kernel.supports(ROUTER, replace(config, **changes))
+
+
+@pytest.mark.parametrize(("most_blocks", "columns"), [(64, 1), (32, 2), (16, 4), (8, 8), (4, 16)])
+@pytest.mark.parametrize("m", [1, 3, 9])
+def test_the_rule_takes_wider_tiles_where_a_grid_has_no_room(monkeypatch, device, most_blocks, columns, m):
+    monkeypatch.setattr("kernels_tilus.in_block.GRID_LIMIT", most_blocks)
+    problem = Matmul(m, 64, 520, layout=Layout.NK)
+    kernel = contenders.find("tilus/in_block.fma")
+    config = kernel.default_config(problem)
+    assert config.block_n == columns and kernel.supports(problem, config) is None
+    inputs = problem.inputs(device)
+    out = matmul_cases.run(kernel, problem, inputs, config=config)
+    matmul_cases.assert_right(kernel, problem, Judge(problem, inputs), out, config)
