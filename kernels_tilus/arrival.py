@@ -34,7 +34,7 @@ def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
     """As every band kernel; and a ticket must have room for as many arrivals as there are splits."""
     if config is not None and config.split_k >= 1 << workspace.TICKET_BITS:
         return f"split_k is {config.split_k}: a ticket counts fewer than {1 << workspace.TICKET_BITS} arrivals"
-    return band.exceeds_grid(problem, config) or band.supports(problem, config)
+    return band.supports(problem, config)
 
 
 class Arrivals:

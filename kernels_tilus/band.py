@@ -133,6 +133,14 @@ def _widest(extents: list[int]) -> int:
 
 
 def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
+    """As `supports_product`, where a grid (tiles of M, tiles of N, splits) can be launched; without a config, that of
+    the widest tile of `default_config`."""
+    columns, split_k = (WIDEST_DEFAULT, 1) if config is None else (config.block_n, config.split_k)
+    reason = too_many_blocks({"N": cdiv(problem.n, columns), "K": split_k})
+    return reason or supports_product(problem, config)
+
+
+def supports_product(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
     """Every problem that offsets reach; what a config needs depends on its engine."""
     if reason := out_of_reach(problem):
         return reason
@@ -160,17 +168,16 @@ def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
     return None
 
 
-def out_of_reach(problem: Matmul, partials: int = 0) -> str | None:
-    """Why to refuse its tensors, or so many partials; None where offsets reach them all."""
+def out_of_reach(problem: Matmul) -> str | None:
+    """Why to refuse its tensors; None where offsets reach them all."""
     m, n, k = problem.m, problem.n, problem.k
-    return launching.out_of_reach({"A": m * k, "B": k * n, "C": m * n, "the workspace": partials * m * n})
+    return launching.out_of_reach({"A": m * k, "B": k * n, "C": m * n})
 
 
-def exceeds_grid(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
-    """Why a grid (tiles of M, tiles of N, splits) cannot be launched; without a config, that of the widest tile of
-    `default_config`. None where it can."""
-    columns, split_k = (WIDEST_DEFAULT, 1) if config is None else (config.block_n, config.split_k)
-    return too_many_blocks({"N": cdiv(problem.n, columns), "K": split_k})
+def partials_out_of_reach(problem: Matmul, config: MatmulConfig | None) -> str | None:
+    """Why to refuse a workspace of a C for each split; None where offsets reach it, and without a config."""
+    elements = 0 if config is None else config.split_k * problem.m * problem.n
+    return launching.out_of_reach({"the workspace": elements})
 
 
 def engine_of(config: MatmulConfig) -> str:

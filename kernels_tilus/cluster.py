@@ -61,7 +61,7 @@ def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
         return f"split_k is {config.split_k}; accepted: {', '.join(map(str, SPLITS))}, the blocks of a cluster"
     if config is not None and config.engine == "wgmma_pairs":
         return "engine wgmma_pairs has clusters of its own"
-    return band.exceeds_grid(problem, config) or band.supports(problem, config)
+    return band.supports(problem, config)
 
 
 class ClusterMatmul(BandScript):

@@ -93,8 +93,7 @@ def supports(problem: Matmul, config: DecomposeKConfig | None = None) -> str | N
 
 
 def _supports_tile(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
-    reason = band.out_of_reach(problem, 0 if config is None else config.split_k)
-    return reason or band.exceeds_grid(problem, config) or band.supports(problem, config)
+    return band.partials_out_of_reach(problem, config) or band.supports(problem, config)
 
 
 def strip_layout(config: DecomposeKConfig) -> RegisterLayout:

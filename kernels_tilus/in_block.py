@@ -83,10 +83,13 @@ def default_config(problem: Matmul, *, variant: str) -> MatmulConfig:
     if variant == "mma":
         block_m = next(rows for rows in (16, 32, 64) if rows >= problem.m or rows == 64)
         return MatmulConfig(block_m, WIDEST_DEFAULT, 256, 4, 4, 4)
-    block_n = next(n for n in (1, 2, 4, 8, 16) if cdiv(problem.n, n) <= GRID_LIMIT or n == WIDEST_DEFAULT)
-    most_rows = min(8, 16 // block_n)
+    block_n = 1
+    while block_n < WIDEST_DEFAULT and cdiv(problem.n, block_n) > GRID_LIMIT:
+        block_n *= 2
+    room = MOST_SUMS // PER_THREAD  # for rows, times columns, times loads
+    most_rows = min(8, room // block_n)
     block_m = next(rows for rows in (1, 2, 4, 8) if rows >= problem.m or rows == most_rows)
-    return _fma_config(block_m, block_n, max(1, 16 // (block_n * max(4, 2 * block_m))), 4)
+    return _fma_config(block_m, block_n, max(1, room // (block_n * max(4, 2 * block_m))), 4)
 
 
 def supports(problem: Matmul, config: MatmulConfig | None = None, *, variant: str) -> str | None:

@@ -47,7 +47,7 @@ def default_config(problem: Matmul) -> BandConfig:
 
 def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
     """As every kernel of arrivals; and offsets reach the partials."""
-    return band.out_of_reach(problem, 0 if config is None else config.split_k) or arrival.supports(problem, config)
+    return band.partials_out_of_reach(problem, config) or arrival.supports(problem, config)
 
 
 class LastArriverMatmul(ArrivalScript):

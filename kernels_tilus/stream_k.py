@@ -72,14 +72,14 @@ def default_config(problem: Matmul) -> StreamKConfig:
 
 
 def supports(problem: Matmul, config: StreamKConfig | None = None) -> str | None:
-    """As every band kernel; and a ticket must have room for as many arrivals as a tile has programs."""
+    """As the product of every band kernel; and a ticket must have room for as many arrivals as a tile has programs."""
     if config is not None and config.split_k != 1:
         return f"split_k is {config.split_k}; accepted: 1, as K is shared out by programs"
     if config is not None and not 1 <= config.programs < 1 << workspace.TICKET_BITS:
         return f"programs is {config.programs}; accepted: 1 to {(1 << workspace.TICKET_BITS) - 1}, as a ticket counts"
     if config is not None and config.engine == "wgmma_pairs":
         return "engine wgmma_pairs: programs walk tiles of their own, not in pairs"
-    return band.supports(problem, config)
+    return band.supports_product(problem, config)
 
 
 def _tiles(problem: Matmul, config: BandConfig) -> int:

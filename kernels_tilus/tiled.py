@@ -41,7 +41,8 @@ class TiledConfig(BandConfig):
 
 def configs(problem: Matmul) -> list[TiledConfig]:
     """Every tile."""
-    return [TiledConfig(**vars(config)) for config in band.space(problem, (1,))]
+    space = [TiledConfig(**vars(config)) for config in band.space(problem, (1,))]
+    return [config for config in space if supports(problem, config) is None]
 
 
 def default_config(problem: Matmul) -> TiledConfig:
@@ -62,7 +63,7 @@ def supports(problem: Matmul, config: TiledConfig | None = None) -> str | None:
         groups = cdiv(cdiv(problem.m, config.block_m), config.group_m)
         if reason := too_many_blocks({"groups of rows": groups}):
             return reason
-    return band.exceeds_grid(problem, config) or band.supports(problem, config)
+    return band.supports(problem, config)
 
 
 class TiledMatmul(BandScript):
