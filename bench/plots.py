@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log2
+from operator import itemgetter
 from pathlib import Path
 from statistics import geometric_mean, mean
 
@@ -44,10 +45,16 @@ MARKERS = {
     "stream_k": "X",
     "unknown": ".",
 }
-DASHES = ("-", "--", ":", "-.")  # of the variants of one language and protocol, in turn
+# Of the variants of one language and protocol, in turn; torch alone has ten that are libraries.
+DASHES = (
+    *("-", "--", ":", "-."),
+    *((0, dashes) for dashes in ((8, 2), (8, 2, 2, 2, 2, 2), (4, 4), (1, 4), (8, 2, 1, 2, 1, 2), (2, 1))),
+)
 SIZES = re.compile(r"\d+(x\d+)+")  # of a problem's name
 UNFUSED = "_unfused"
-LABEL_GAP = 0.047  # of the height of the axes, between names on the right
+LABEL_GAP = 0.047  # of the height of the axes, between names one above the other
+LABEL_INDENT = 0.07  # of the width of the axes, from the end of a line to its name
+COLUMN_WIDTH = 0.3  # of the width of the axes, between the first and the last end whose names stand in a column
 TICK_GAP = 0.09  # of the width of the axes, between the middles of numbers below it
 WIDE = 8.0  # a scale that goes over more than this factor is logarithmic
 SLOWEST_SHOWN = 0.4  # times the baseline
@@ -66,6 +73,13 @@ STYLE = {
 }
 
 
+class _PlainLogFormatter(LogFormatter):
+    """Without exponents."""
+
+    def __call__(self, value: float, place: int | None = None) -> str:
+        return f"{value:g}" if super().__call__(value, place) else ""
+
+
 @dataclass(frozen=True)
 class Series:
     """What is drawn of one contender, or of one cell. points: (value, low, high) by problem."""
@@ -74,7 +88,7 @@ class Series:
     language: str
     protocol: str
     points: Mapping[str, tuple[float, float, float]]
-    dashes: str = "-"
+    dashes: str | tuple[int, tuple[int, ...]] = "-"
 
     @property
     def colour(self) -> str:
@@ -234,7 +248,7 @@ def pareto(rows: Sequence[Row]) -> Figure | None:
     figure, (axes,) = _canvas(rows, 1, names=len(placed))
     ends = []
     for series, error, least, ratios in placed:
-        typical = geometric_mean(ratios)
+        typical = min(max(geometric_mean(ratios), min(ratios)), max(ratios))  # rounding may put it outside
         axes.errorbar(
             error,
             typical,
@@ -254,6 +268,7 @@ def pareto(rows: Sequence[Row]) -> Figure | None:
     axes.step(*zip(*front, strict=True), where="post", color="#999999", linewidth=1, zorder=1)
     axes.set_xlabel(f"largest error, times {baseline_name(rows)}'s")
     axes.set_ylabel(f"time, times {baseline_name(rows)}'s ({timing}, geometric mean)")
+    _set_scale(axes, [ratio for *_, ratios in placed for ratio in ratios])
     _label(axes, ends)
     return figure
 
@@ -447,49 +462,63 @@ def _set_axes(axes: Axes, panel: Panel, what: str, drawn: Sequence[Series]) -> N
         axes.xaxis.set_minor_locator(NullLocator())
     turned = sum(len(text) for text in panel.ticks.values()) > 75
     axes.set_xticks(list(panel.ticks), list(panel.ticks.values()), rotation=90 if turned else 0)
-    values = [value for series in drawn for name, (value, *_) in series.points.items() if name in panel.places]
+    _set_scale(axes, [value for series in drawn for name, (value, *_) in series.points.items() if name in panel.places])
+
+
+def _set_scale(axes: Axes, values: Sequence[float]) -> None:
     if values and max(values) > WIDE * min(values):
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.4)))
+        axes.yaxis.set_minor_formatter(_PlainLogFormatter(minor_thresholds=(2, 0.4)))
 
 
 def _label(axes: Axes, ends: Sequence[tuple[Series, float, float]]) -> None:
-    """Names on the right, level with the ends of their lines but for what keeps them apart."""
+    """Names to the right of where their lines end, level with that but for what keeps them apart; those of lines that
+    end near each other stand in a column."""
     axes.autoscale_view()
     to_axes = axes.transScale + axes.transLimits
-    level = {series.label: to_axes.transform((x, y))[1] for series, x, y in ends}
-    placed = sorted(ends, key=lambda end: level[end[0].label])
-    heights = _apart([level[series.label] for series, *_ in placed], gap=LABEL_GAP)
-    for (series, *end), height in zip(placed, heights, strict=True):
-        axes.annotate(
-            series.label,
-            xy=end,
-            xytext=(1.04, height),
-            textcoords="axes fraction",
-            color=series.colour,
-            fontsize=8,
-            va="center",
-            arrowprops={
-                "arrowstyle": "-",
-                "color": series.colour,
-                "linewidth": 0.4,
-                "alpha": 0.6,
-                "shrinkA": 0,
-                "relpos": (0, 0.5),
-            },
-        )
+    columns: list[list[tuple[Series, float, float]]] = []
+    for series, *end in sorted(ends, key=itemgetter(1)):
+        place, level = to_axes.transform(end)
+        if not columns or place > columns[-1][0][1] + COLUMN_WIDTH:
+            columns.append([])
+        columns[-1].append((series, place, level))
+    for column in columns:
+        beside = max(place for _, place, _ in column) + LABEL_INDENT
+        placed = sorted(column, key=itemgetter(2))
+        heights = _apart([level for *_, level in placed], gap=LABEL_GAP)
+        for (series, *end), height in zip(placed, heights, strict=True):
+            axes.annotate(
+                series.label,
+                xy=end,
+                xytext=(beside, height),
+                xycoords="axes fraction",
+                textcoords="axes fraction",
+                color=series.colour,
+                fontsize=8,
+                va="center",
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.6, "pad": 0.3},
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": series.colour,
+                    "linewidth": 0.4,
+                    "alpha": 0.6,
+                    "shrinkA": 0,
+                    "relpos": (0, 0.5),
+                },
+            )
 
 
 def _apart(heights: Sequence[float], gap: float) -> list[float]:
     """Ascending heights, moved as little as possible (least squares) so that neighbours are a gap apart and all lie
-    from 0 to 1: the isotonic regression of height minus place times gap, by pooling adjacent violators."""
-    gap = min(gap, 1 / max(1, len(heights) - 1))
+    from 0 to 1, half a gap within: the isotonic regression of height minus place times gap, by pooling adjacent
+    violators."""
+    gap = min(gap, 1 / max(1, len(heights)))
     pools: list[list[float]] = []
     for place, height in enumerate(heights):
         pools.append([height - place * gap])
         while len(pools) > 1 and mean(pools[-2]) > mean(pools[-1]):
             pools[-2:] = [pools[-2] + pools[-1]]
-    highest = 1 - (len(heights) - 1) * gap
-    level = [min(max(mean(pool), 0.0), highest) for pool in pools for _ in pool]
+    lowest, highest = gap / 2, 1 - (len(heights) - 0.5) * gap
+    level = [min(max(mean(pool), lowest), highest) for pool in pools for _ in pool]
     return [at + place * gap for place, at in enumerate(level)]

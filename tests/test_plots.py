@@ -128,13 +128,30 @@ def test_the_pareto_front_joins_those_that_none_beats_in_both():
     assert hollow == {plots.COLOURS["tilus"]}  # which passed on one problem of three
 
 
+@pytest.mark.parametrize("us", [7.0, 9.7, 12.3, 13.1, 17.9])
+def test_of_one_problem_the_least_is_the_typical_and_the_most(us):
+    figure = plots.pareto([row(BASELINE, 1, 10.0), row(VECTOR, 1, us)])
+    (axes,) = figure.axes
+    drawn = [bar.lines[0].get_ydata()[0] for bar in axes.containers]
+    assert drawn == pytest.approx([1.0, us / 10])
+
+
+def test_names_stand_where_lines_end():
+    rows = [row(BASELINE, t, 10.0) for t in (1, 16, 256)] + [row(VECTOR, t, 8.0) for t in (1, 16, 256)]
+    rows.append(row("tilus/atomic", 1, 9.0))
+    (axes,) = plots.latency(rows).axes
+    beside = {text.get_text(): text.xyann[0] for text in axes.texts}
+    assert beside[VECTOR] == beside[BASELINE] > 1
+    assert beside["tilus/atomic"] < 0.2
+
+
 # No subnormals: a kernel of tilus' that an older g++ linked has the CPU flush them, and hypothesis then draws none.
 @given(st.lists(st.floats(0, 1, allow_subnormal=False), max_size=40), st.floats(0.01, 0.1))
 def test_names_are_kept_apart_and_within(heights, gap):
     placed = plots._apart(sorted(heights), gap)
     assert len(placed) == len(heights)
     assert all(-1e-9 <= height <= 1 + 1e-9 for height in placed)
-    least = min(gap, 1 / max(1, len(heights) - 1))
+    least = min(gap, 1 / max(1, len(heights)))
     assert all(above - below >= least - 1e-9 for below, above in pairwise(placed))
 
 

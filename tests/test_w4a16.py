@@ -1,5 +1,6 @@
 """w4a16, every variant of both languages; and the layout that tilus takes the weight in, to and fro."""
 
+import random
 import re
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -39,7 +40,7 @@ PROBLEMS = [
     W4A16Matmul(33, 24, 96, BF16, group_size=32, symmetric=True),
 ]
 LARGE_PROBLEMS = [
-    *[W4A16Matmul(m, 4096, 4096) for m in (1, 16, 32, 64, 128)],
+    *[W4A16Matmul(m, 4096, 4096) for m in (1, 32, 64, 128)],
     *[
         W4A16Matmul(16, 4096, 4096, dtype, size, symmetric)
         for dtype in (FP16, BF16)
@@ -111,8 +112,8 @@ def test_large_problems_match(kernel, problem, device):
     skip_unless_supported(kernel, problem)
     inputs = problem.inputs(device)
     judge = Judge(problem, inputs)
-    space = kernel.configs(problem)
-    for config in [kernel.default_config(problem), *space[:: max(1, len(space) // 3)]]:
+    # Another one of the space for each problem: every config takes seconds to compile.
+    for config in [kernel.default_config(problem), random.Random(problem.name).choice(kernel.configs(problem))]:
         assert_right(kernel, judge, run(kernel, problem, inputs, config=config), config)
 
 
