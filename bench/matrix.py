@@ -2,7 +2,8 @@
 
 A cell holds all contenders of one language and one protocol but controls; on each problem its fastest counts, so that
 a cell is not punished for a variant that it has beside a better one. The two languages are held against each other
-where both ran a config searched for the problem, and nowhere else: that would tell of the search.
+kernel by kernel, the same one in both, where both ran a config searched for the problem, and nowhere else: that would
+tell of the search.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,7 @@ from common.kernel import Language
 from common.protocol import Protocol
 
 PAIR = (Language.TRITON.value, Language.TILUS.value)
+OVER = f"{PAIR[1]} over {PAIR[0]}"
 LEAST = 3  # problems that a spread is told of
 
 
@@ -77,29 +79,33 @@ def tables(rows: Sequence[Row]) -> list[Table]:
 
 
 def page_tables(rows: Sequence[Row]) -> list[Table]:
-    """Language against protocol, the cells in full, and every problem's speed-ups. Raises ValueError where nothing
-    was timed."""
+    """Language against protocol, kernel by kernel in both languages, the cells in full, and every problem's speed-ups.
+    Raises ValueError where nothing was timed."""
     if leading_timing(rows) is None:
         raise ValueError("the matrix needs rows that were timed; there are none")
-    return [effect_table(rows), cells_table(rows), problems_table(rows)]
+    both = [twins_table(rows)] if twins(rows, leading_timing(rows)) else []
+    return [effect_table(rows), *both, cells_table(rows), problems_table(rows)]
 
 
 def effect_table(rows: Sequence[Row]) -> Table:
-    """A line a protocol, a column a language; and what one language takes of the other's time, on the problems that
-    both have at that protocol, each with a config searched for the problem."""
+    """A line a protocol, a column a language; and one language's speed over the other's, of the protocol's kernels that
+    both have, each with a config searched for the problem."""
     timing = leading_timing(rows)
     problems = by_problem(contending(rows))
     made = {(cell.language, cell.protocol): cell for cell in cells(rows, timing)}
     languages = list(dict.fromkeys(cell.language for cell in sorted(made.values(), key=_by_language)))
-    lines, pairs = [], {}
+    lines, of_kernels = [], twins(rows, timing)
     for protocol in dict.fromkeys(protocol for _, protocol in made):
         line = [_mean_text(made.get((language, protocol)), timing, len(problems)) for language in languages]
-        pairs[protocol] = _pairs(*(made.get((language, protocol)) for language in PAIR))
-        lines.append([protocol, *line, _spread_text(_ratios(pairs[protocol], timing), len(pairs[protocol]))])
-    header = ["protocol", *languages, f"{PAIR[1]} over\n{PAIR[0]}"]
+        pairs = [pair for of in of_kernels.values() for pair in of if pair[0].protocol == protocol]
+        lines.append([protocol, *line, _spread_text(_ratios(pairs, timing), len(pairs))])
     foot = f"Times {baseline_name(rows)} ({timing}), the geometric mean over problems of a cell's fastest contender; "
-    foot += f"{PAIR[1]} over {PAIR[0]}: the one's speed over the other's, its mean and its extremes over problems. "
-    foot += f"{_effects(made.values(), pairs, timing, len(problems))}{source_of(rows)}."
+    foot += (
+        f"{OVER}: the speed of a kernel in the one language over that of the same kernel in the other, the mean and "
+    )
+    foot += "the extremes over the protocol's kernels and the problems. "
+    foot += f"{_effects(made.values(), of_kernels, timing, len(problems))}{source_of(rows)}."
+    header = ["protocol", *languages, OVER.replace("over ", "over\n")]
     title = " ".join(filter(None, ["language x protocol", naming(rows)[0]]))
     return Table(title.replace("protocol [", "protocol: ["), header, lines, foot=foot)
 
@@ -125,13 +131,35 @@ def _outcome(cell: Cell) -> str:
     return ", ".join(dict.fromkeys(row.status if row.status != PASSED else "not timed" for row in cell.rows))
 
 
-Pairs = Sequence[tuple[Row, Row]]  # of one protocol, the fastest of each language on each problem that both have
+def twins_table(rows: Sequence[Row]) -> Table:
+    """A line a kernel that both languages have: one's speed over the other's."""
+    timing = leading_timing(rows)
+    lines = [
+        [name, of[0][0].protocol, _spread_text(_ratios(of, timing), len(of))]
+        for name, of in twins(rows, timing).items()
+    ]
+    foot = f"{timing}. The mean and the extremes over problems on which both ran a config searched for the problem."
+    return Table(
+        "the same kernel in both languages", ["kernel", "protocol", OVER.replace("over ", "over\n")], lines, foot=foot
+    )
 
 
-def _pairs(first: Cell | None, second: Cell | None) -> Pairs:
-    if first is None or second is None:
-        return []
-    return [(row, second.bests[name]) for name, row in first.bests.items() if name in second.bests]
+Pairs = Sequence[tuple[Row, Row]]  # of one kernel in each language of PAIR, on one problem
+
+
+def twins(rows: Iterable[Row], timing: str) -> dict[str, Pairs]:
+    """By the kernel's name, on each problem on which both languages passed; in the order of the protocols."""
+    speeds = [row for row in ranked(contending(rows), timing) if row.timing[timing]["speedup"]]
+    found = {(row.language, _kernel(row), row.problem["name"]): row for row in speeds}
+    pairs: dict[str, list[tuple[Row, Row]]] = {}
+    for (language, kernel, problem), row in found.items():
+        if language == PAIR[0] and (other := found.get((PAIR[1], kernel, problem))):
+            pairs.setdefault(kernel, []).append((row, other))
+    return dict(sorted(pairs.items(), key=lambda item: (place_of_protocol(item[1][0][0].protocol), item[0])))
+
+
+def _kernel(row: Row) -> str:
+    return row.contender.partition("/")[2]
 
 
 def _ratios(pairs: Pairs, timing: str) -> list[float]:
@@ -152,15 +180,16 @@ def _spread_text(ratios: Sequence[float], count: int) -> str:
 
 
 def _effects(made: Iterable[Cell], pairs: Mapping[str, Pairs], timing: str, count: int) -> str:
-    """How far apart the languages are at one protocol, and the protocols in one language, of cells that have all
-    problems; and what of `pairs`, by protocol, is left out of the first."""
+    """How far apart the languages are at one kernel, of those compared on half of the problems or more, and the
+    protocols in one language, of cells that have all problems; and what of `pairs`, by kernel, is left out of the
+    first."""
     means = {(cell.language, cell.protocol): _mean(cell, timing) for cell in made if len(cell.bests) == count}
-    ratios = {protocol: _ratios(of, timing) for protocol, of in pairs.items()}
+    ratios = {kernel: _ratios(of, timing) for kernel, of in pairs.items()}
     told = []
-    apart = [geometric_mean(of) for protocol, of in ratios.items() if of and len(pairs[protocol]) == count]
+    apart = {kernel: _times_apart(geometric_mean(of)) for kernel, of in ratios.items() if 2 * len(of) >= count}
     if apart:
-        most = max(max(ratio, 1 / ratio) for ratio in apart)
-        told.append(f"at the same protocol the languages are up to {most:.2f}x apart")
+        most = max(apart, key=apart.__getitem__)
+        told.append(f"at the same kernel the languages are up to {apart[most]:.2f}x apart ({most})")
     for language in PAIR:
         of = [mean for (speaks, _), mean in means.items() if speaks == language]
         if len(of) > 1:
@@ -169,9 +198,13 @@ def _effects(made: Iterable[Cell], pairs: Mapping[str, Pairs], timing: str, coun
     text = f"{text[0].upper()}{text[1:]}. " if text else ""
     every = sum(map(len, pairs.values()))
     if left_out := every - sum(map(len, ratios.values())):
-        text += f"Left out of {PAIR[1]} over {PAIR[0]}, and of how far the languages are apart: {left_out} of {every} "
-        text += "pairs (problem and protocol), which did not both run a config searched for the problem. "
+        text += f"Left out of {OVER}, and of how far the languages are apart: {left_out} of {every} pairs (kernel and "
+        text += "problem), which did not both run a config searched for the problem. "
     return text
+
+
+def _times_apart(ratio: float) -> float:
+    return max(ratio, 1 / ratio)
 
 
 def cells_table(rows: Sequence[Row]) -> Table:
@@ -292,7 +325,7 @@ def lines_table(rows: Sequence[Row]) -> Table:
                     labels[name],
                     cell.protocol,
                     cell.language,
-                    row.contender.partition("/")[2],
+                    _kernel(row),
                     f"{figures['median_us']:.2f}",
                     speedup_text(figures),
                     _share_text([figures["times_floor"]]),

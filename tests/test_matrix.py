@@ -49,7 +49,7 @@ def test_the_language_is_told_apart_from_the_protocol():
         ["serial", "", "0.500 (1 of 2)", ""],
         ["cluster", "", "unsupported", ""],
     ]
-    assert "the languages are up to 1.58x apart" in table.foot
+    assert "the languages are up to 1.58x apart (decompose_k.vector)" in table.foot
     assert "in tilus the protocols" not in table.foot  # only one has both problems
 
 
@@ -67,6 +67,23 @@ def test_a_spread_over_problems_is_told_of_three_and_more():
     assert matrix.effect_table(three).lines[0][-1] == "0.737 (0.50-1.00)"
 
 
+def test_a_kernel_is_held_against_the_same_one_in_the_other_language():
+    """Not against another variant that is the fastest there; and each kernel has a line of its own."""
+    unlike = [
+        *rows(),
+        made("tilus/decompose_k.tile", "separate", 1, 4.5),  # the fastest of its cell, twice as fast as its twin
+        made("triton/atomic", "atomic", 1, 10.0),
+    ]
+    assert matrix.twins_table(unlike).lines == [
+        ["decompose_k.tile", "separate", "2.000"],
+        ["decompose_k.vector", "separate", "0.632"],
+    ]
+    table = matrix.effect_table(unlike)
+    assert table.lines[0][-1] == "0.928 (0.50-2.00)"  # the cube root of 2 * 0.8 * 0.5
+    assert "up to 2.00x apart (decompose_k.tile)" in table.foot
+    assert matrix.page_tables([of for of in unlike if of.language != "tilus"])[1].title == "the cells"
+
+
 def from_elsewhere(of, contenders: set[str], tokens: int):
     """With configs of another shape on one problem."""
     return [
@@ -79,7 +96,7 @@ def test_a_pair_of_which_a_config_was_not_searched_is_no_comparison_of_languages
     table = matrix.effect_table(from_elsewhere(rows(), {"tilus/decompose_k.vector"}, 16))
     assert table.lines[0] == ["separate", "1.581", "1.000", "0.800, 1 of 2"]  # 1 over 1.25
     assert "the languages are up to 1.25x apart" in table.foot
-    assert "apart: 1 of 2 pairs (problem and protocol), which did not both run a config searched" in table.foot
+    assert "apart: 1 of 2 pairs (kernel and problem), which did not both run a config searched" in table.foot
     none = from_elsewhere(from_elsewhere(rows(), {VECTOR}, 16), {"triton/decompose_k.vector"}, 1)
     table = matrix.effect_table(none)
     assert table.lines[0][-1] == "0 of 2"
