@@ -184,8 +184,9 @@ def measurement(row: Row) -> tuple[str, str]:
 
 
 def latest(rows: Sequence[Row]) -> list[Row]:
-    """Of two rows of one contender on one problem the last."""
-    return list({(row.problem["name"], row.contender): row for row in rows}.values())
+    """Of two rows of one contender on one problem the one that was recorded last."""
+    in_turn = sorted(rows, key=lambda row: row.time)
+    return list({(row.problem["name"], row.contender): row for row in in_turn}.values())
 
 
 def _matches(row: Row, pattern: str) -> bool:

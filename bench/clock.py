@@ -9,7 +9,8 @@ warm   GPU time of one launch on data that is in L2 where it fits: launches capt
 host   CPU time of one call, with a queue too short for the call to wait.
 
 In a round everyone has one turn. The order rotates from round to round and is run once forward, once backward. Each
-turn ends with an empty queue. A round in which the SM clock was low against the run's median is measured again.
+turn ends with an empty queue. A round in which the SM clock was low against the run's median is measured again. After
+the rounds everyone has one more turn, of which no time is kept: on outputs that hold no answer, and judged.
 """
 
 import gc
@@ -53,7 +54,8 @@ class Arguments(NamedTuple):
 
 @dataclass(frozen=True)
 class Timed:
-    """One contender as the clock sees it: a function and the argument sets it is called with.
+    """One contender as the clock sees it: a function, and the argument sets it is called with. judge: says why what it
+    returned for one of them is wrong, or None; there is none of what has no result.
 
     Raises ValueError where no set, or one without arguments, is given: what a closure hides cannot be rotated.
     """
@@ -61,6 +63,7 @@ class Timed:
     name: str
     fn: Callable[..., Any]
     argument_sets: Sequence[Arguments]
+    judge: Callable[[Tensor], str | None] | None = None
 
     def __post_init__(self) -> None:
         if not self.argument_sets or not all(a.args or a.kwargs for a in self.argument_sets):
@@ -139,7 +142,8 @@ class Samples:
 
 
 class NotTimed(Exception):
-    """A contender that this way of timing cannot time. `wrong`: because its work is not on the current stream."""
+    """A contender that this way of timing cannot time. `wrong`: because what it does when it is timed is not its work:
+    that is on another stream, left out, or not right."""
 
     def __init__(self, contender: str, reason: str, wrong: bool = False):
         super().__init__(f"{contender}: {reason}")
@@ -183,6 +187,10 @@ def _time_together(
             kept[index] = round_(index)
             repeated += 1
 
+    for contender in contenders:
+        if contender.judge is not None:
+            tell(contender.name)
+            taker.check(contender)
     readings = [reading for _, of_round in kept for reading in of_round]
     clocks = Clocks(readings, repeated, device.no_reading)
     return [Samples(c.name, taker.method, [taken[c.name] for taken, _ in kept], clocks) for c in contenders]
@@ -280,6 +288,26 @@ class _Cold(_Queued):
             self.next_set = (self.next_set + 1) % self.sets
         return pairs
 
+    def check(self, timed: Timed) -> None:
+        count = min(self.at_a_time[timed.name], self.sets)
+        places = [(self.next_set + turn) % self.sets for turn in range(count)]
+        for place in places:
+            _unwrite(timed.call(place))
+        results: list[Any] = []
+
+        def enqueue() -> list[tuple[Any, Any]]:
+            results.clear()
+            for place in places:
+                result = timed.call(place)
+                if result is not timed.argument_sets[place].kwargs.get("out"):
+                    results.clear()  # those before are in memory of its own, which it may have used again
+                results.append(result)
+            return []
+
+        self.behind_backlog(timed.name, enqueue)
+        for result in results:
+            _judge(timed, result)
+
 
 class _Warm(_Queued):
     method = (
@@ -306,12 +334,18 @@ class _Warm(_Queued):
     def _is_written(self, graph: Graph) -> bool:
         """Whether a replay writes all of the result."""
         graph.replay()  # a result in memory of the graph's own is none before
-        unwritten = no_answer(graph.result)
-        graph.result.copy_(unwritten)
+        unwritten = _unwrite(graph.result)
         graph.replay()
         self.device.synchronize()
         left = graph.result.isnan() if graph.result.is_floating_point() else graph.result == unwritten
         return not left.any()
+
+    def check(self, timed: Timed) -> None:
+        graph = self.graphs[timed.name]
+        _unwrite(graph.result)
+        graph.replay()
+        self.device.synchronize()
+        _judge(timed, graph.result)
 
     def turn(self, timed: Timed) -> list[float]:
         """One sample, from the second of two replays: the first brings the data back into L2."""
@@ -340,6 +374,26 @@ class _Host:
             times.append((self.device.now() - start) * 1e6)
         self.device.synchronize()
         return times
+
+    def check(self, timed: Timed) -> None:
+        _unwrite(timed.call(0))
+        result = timed.call(0)
+        self.device.synchronize()
+        _judge(timed, result)
+
+
+def _unwrite(result: Any) -> Tensor | None:
+    """Puts no answer in the place of a right one; returns it."""
+    if not isinstance(result, Tensor):
+        return None
+    unwritten = no_answer(result)
+    result.copy_(unwritten)
+    return unwritten
+
+
+def _judge(timed: Timed, result: Any) -> None:
+    if isinstance(result, Tensor) and (reason := timed.judge(result)):
+        raise NotTimed(timed.name, reason, wrong=True)
 
 
 @contextmanager

@@ -470,10 +470,24 @@ def compare(args: argparse.Namespace) -> int:
         tables.write_json(rows, args.json)
     if args.against:
         try:
-            code = tables.show_changes(out, rows, old, args.fail_over) or code
+            code = tables.show_changes(out, rows, _asked_again(old, args), args.fail_over) or code
         except ValueError as error:
             raise UsageError(str(error)) from None
     return code
+
+
+def _asked_again(old: Sequence["Row"], args: argparse.Namespace) -> list["Row"]:
+    """Those whose contenders take part now, or would if their language could be imported."""
+    from bench import contenders
+
+    asked = {kernel.full_name for kernel in chosen_contenders(args)}
+    known = {kernel.full_name for kernel in contenders.all_contenders(args.candidate)}
+    gone = {language.value for language in contenders.not_importable()}
+
+    def again(row: "Row") -> bool:
+        return row.contender in asked or (not args.only and row.contender not in known and row.language in gone)
+
+    return [row for row in old if again(row)]
 
 
 def _old_rows(args: argparse.Namespace) -> list["Row"]:

@@ -1,19 +1,31 @@
 """What a row was measured on and with: device, driver, versions, revision."""
 
+import hashlib
 import os
 import platform
 import subprocess
 from functools import lru_cache
 from importlib import metadata
+from pathlib import Path
 
 import torch
 
 from bench.process import ROOT
+from common import tuned
+
+
+def environment(device: torch.device) -> dict[str, str | None]:
+    """{device, driver, cuda, torch, triton, tilus, python, git, tuned}; None for what is not there. tuned: of the
+    device's table of configs, which a search changes between two commits."""
+    return {**_lasting(device), "tuned": _tuned(tuned.TABLES / f"{tuned.slug_of(device)}.json")}
+
+
+def _tuned(table: Path) -> str | None:
+    return hashlib.sha256(table.read_bytes()).hexdigest()[:12] if table.exists() else None
 
 
 @lru_cache(maxsize=8)
-def environment(device: torch.device) -> dict[str, str | None]:
-    """{device, driver, cuda, torch, triton, tilus, python, git}; None for what is not there."""
+def _lasting(device: torch.device) -> dict[str, str | None]:
     on_gpu = device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(device) if on_gpu else platform.processor() or platform.machine(),

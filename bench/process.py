@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -52,9 +51,7 @@ class Child:
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """What function(*args, tell=...) returns. Raises Died where the child ends, hangs or raises instead."""
-        if self._process is None:
-            self._start()
-        self._connection.send((function.__module__, function.__qualname__, args, self.deadline_s))
+        self._send((function.__module__, function.__qualname__, args, self.deadline_s))
         running, limit, since = None, START_S, time.monotonic()
         while True:
             kind, value = self._receive(limit + GRACE_S) or ("gone", None)
@@ -77,14 +74,28 @@ class Child:
                     raise Died(f"{TIMED_OUT} of {limit:g} s{place}", running, timed_out=True)
                 raise Died(message, running, timed_out=False)
 
-    def stop(self) -> None:
+    def _send(self, request: tuple[Any, ...]) -> None:
+        """To a new process where there is none, or where it ended while it was idle, which is nobody's fault."""
         if self._process is not None:
-            self._process.kill()
-            with suppress(subprocess.TimeoutExpired):  # a process in a hung driver call dies when the driver lets it
-                self._process.wait(START_S)
+            try:
+                return self._connection.send(request)
+            except ConnectionError:
+                self.stop()
+        self._start()
+        self._connection.send(request)
+
+    def stop(self) -> None:
+        """Raises RuntimeError where it does not end."""
+        if self._process is not None:
+            process, self._process = self._process, None
+            process.kill()
             self._connection.close()
             self._output.close()
-            self._process = None
+            try:
+                process.wait(START_S)  # one in a hung driver call dies when the driver lets it
+            except subprocess.TimeoutExpired as late:
+                held = "it may still hold the GPU, and nothing beside it would be timed alone"
+                raise RuntimeError(f"process {process.pid} was killed {START_S} s ago and goes on: {held}") from late
 
     def _start(self) -> None:
         self._connection, theirs = Pipe()

@@ -2,11 +2,11 @@
 
     python bench/record.py                            # all of them, one at a time on each GPU of this machine
     python bench/record.py router-nk or_reduce-int64  # these
-    python bench/record.py --list                     # the commands, and how many rows are recorded
+    python bench/record.py --list                     # the commands, and how many of their rows are recorded
 
-A file is replaced when its command has come to its end. Until then the rows stand in a journal beside those of
-compare.py, and the next call goes on there. Each GPU's commands have CPUs of their own, so that what one compiles does
-not hold up what another times.
+A file is replaced when its command has come to its end, and everything that passed before passes again. Until then
+the rows stand in a journal beside those of compare.py, and the next call goes on there. Each GPU's commands have CPUs
+of their own, so that what one compiles does not hold up what another times.
 """
 
 import argparse
@@ -23,11 +23,12 @@ from queue import SimpleQueue
 if not __package__:  # run as a script: what to import from is the folder above, not this one
     sys.path[:1] = [str(Path(__file__).resolve().parent.parent)]
 
-from bench import tables
+from bench import compare, tables
 from bench.compare import JOURNALS
 from bench.journal import read_rows
 from common.tuned import device_slug
 
+RECORDED = "recorded"
 COMPARE = Path(__file__).with_name("compare.py")
 
 
@@ -103,7 +104,7 @@ RECORDINGS = {
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("name", nargs="*", help="of a file under bench/results, without its ending (default: all)")
-    made.add_argument("--list", action="store_true", help="the commands, and how many rows are recorded")
+    made.add_argument("--list", action="store_true", help="the commands, and how many of their rows are recorded")
     return made
 
 
@@ -132,9 +133,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = _record(name, gpu)
         finally:
             free.put((gpu, own))
-        told = f"exit code {code}, log {_journal(name).with_suffix('.log')}" if code else "recorded"
+        told = f"exit code {code}, log {_journal(name).with_suffix('.log')}" if code else _kept(name)
         out.print(f"{name}: {told}", markup=False)
-        return code
+        return code or told != RECORDED
 
     with ThreadPoolExecutor(len(gpus)) as pool:
         codes = list(pool.map(one, names))
@@ -142,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _record(name: str, gpu: str) -> int:
-    """The command's exit code. The journal becomes the file where that is 0."""
+    """The command's exit code."""
     journal = _journal(name)
     journal.parent.mkdir(parents=True, exist_ok=True)
     words = [*shlex.split(RECORDINGS[name]), "--require-gpu", "--output", str(journal), "--resume"]
@@ -154,12 +155,20 @@ def _record(name: str, gpu: str) -> int:
             stderr=subprocess.STDOUT,
             env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu},
         )
-    if done.returncode == 0:
-        slug = device_slug(read_rows(journal)[0].environment["device"])
-        target = tables.RESULTS / slug / f"{name}.jsonl"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(journal, target)
     return done.returncode
+
+
+def _kept(name: str) -> str:
+    """Makes the journal the file, unless something of the file has broken; says which of the two."""
+    journal = _journal(name)
+    rows = read_rows(journal)
+    target = tables.RESULTS / device_slug(rows[0].environment["device"]) / f"{name}.jsonl"
+    found = tables.changes(rows, read_rows(target)) if target.exists() else []
+    if broken := [f"{of.contender} on {of.problem} ({of.message})" for of in found if of.verdict == "broken"]:
+        return f"not replaced, as these passed there: {', '.join(broken)}; the new rows are in {journal}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(journal, target)
+    return RECORDED
 
 
 def _journal(name: str) -> Path:
@@ -174,10 +183,21 @@ def _gpus() -> list[str]:
     return visible.split(",")[: len(every)] if visible else every
 
 
+def _asked(name: str) -> set[tuple[str, str]]:
+    """What a recording's command has rows for: (problem, contender)."""
+    args = compare.parser().parse_args(shlex.split(RECORDINGS[name]))
+    compare.chosen_options(args, 0)
+    problems = compare.chosen_problems(args)
+    kernels = compare.chosen_contenders(args, {problem.op for _, problem in problems})
+    own = ((problem, kernel) for _, problem in problems for kernel in kernels if kernel.op == problem.op)
+    return {(problem.name, kernel.full_name) for problem, kernel in own}
+
+
 def _list(names: Sequence[str]) -> tables.Table:
     lines = []
     for name in names:
-        of_devices = [f"{len(rows)} ({path.parent.name})" for path, rows in tables.recorded(name).items()]
+        asked = len(_asked(name))
+        of_devices = [f"{len(rows)} of {asked} ({path.parent.name})" for path, rows in tables.recorded(name).items()]
         lines.append([name, ", ".join(of_devices) or "none", f"python bench/compare.py {RECORDINGS[name]}"])
     return tables.Table("recordings", ["file", "rows", "command"], lines)
 

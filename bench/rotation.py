@@ -67,4 +67,10 @@ def launcher(kernel: Kernel, problem: Problem, config: Config | None) -> Call:
 
 def timed(name: str, kernel: Kernel, problem: Problem, config: Config | None, device: torch.device, seed: int) -> Timed:
     """A kernel on the rotation of argument sets, as the clock takes it."""
-    return Timed(name, kernel.launch, rotation_of(problem, device, seed).arguments(kernel, config))
+    judge = referee_of(problem, device, seed).judges[0]  # of the inputs that the rotation copies
+
+    def fault(result: Tensor) -> str | None:
+        accuracy = judge.judge(result, kernel.roundings(config))
+        return None if accuracy.ok else f"error {accuracy.error:.3g} is over the bound {accuracy.bound:.3g}"
+
+    return Timed(name, kernel.launch, rotation_of(problem, device, seed).arguments(kernel, config), fault)

@@ -424,7 +424,8 @@ class Change:
 
     speedup: the new speed-up over the old, each against the baseline of its own run, so that what moved the whole
     machine cancels. verdict: 'faster' or 'slower' where the two speed-ups' 95% intervals lie apart, else 'tie';
-    'baseline' for that itself; 'broken' and 'repaired' where only one of the two passed; 'failed' where neither.
+    'baseline' for that itself; 'broken' and 'repaired' where only one of the two passed; 'failed' where neither. Broken
+    is, too, what passed and has no row any more on a problem that has others, or no time that was asked for.
     """
 
     problem: str
@@ -438,20 +439,27 @@ class Change:
 
 
 def changes(new: Sequence[Row], old: Sequence[Row]) -> list[Change]:
-    """Row by row, what both files hold, a change for each timing that both have."""
+    """Row by row, what both files hold, a change for each timing that both have; and what the new one lacks of the
+    problems that it has."""
     before = {(row.problem["name"], row.contender): row for row in old}
+    after = {(row.problem["name"], row.contender): row for row in new}
     found = []
-    for row in {(row.problem["name"], row.contender): row for row in new}.values():
-        where = row.problem["name"], row.contender
+    for where, row in after.items():
         if (was := before.get(where)) is None:
             continue
         if row.status == was.status == PASSED:
             for timing in TIMINGS:
                 if timing in row.timing and timing in was.timing:
                     found.append(_change(*where, timing, was.timing[timing], row.timing[timing]))
+                elif timing in row.asked and timing in was.timing:
+                    found.append(Change(*where, timing, None, None, None, "broken", f"not timed: {row.message}"))
         else:
             verdict = "broken" if was.status == PASSED else "repaired" if row.status == PASSED else "failed"
             found.append(Change(*where, "", None, None, None, verdict, f"{row.status}: {row.message}"))
+    problems = {problem for problem, _ in after}
+    for where, was in before.items():
+        if was.status == PASSED and where[0] in problems and where not in after:
+            found.append(Change(*where, "", None, None, None, "broken", "no row any more"))
     return found
 
 

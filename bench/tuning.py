@@ -33,6 +33,7 @@ from typing import Any
 import torch
 from filelock import FileLock
 
+from bench import clock, referee, rotation, stats
 from bench import contenders as listed
 from bench.clock import NotTimed, Tell, first_line, time_together
 from bench.environment import environment
@@ -46,6 +47,8 @@ from common.kernel import Config, Kernel, Language
 from common.problem import Problem
 
 log = logging.getLogger(__name__)
+
+SEARCH = (__file__, clock.__file__, referee.__file__, rotation.__file__, stats.__file__)  # what decides who wins
 
 FIRST_ROUNDS = 3
 FINALISTS = 4
@@ -442,9 +445,9 @@ def _cache_path(kernel: Kernel, problem: Problem, budget: str, versions: dict[st
         "kernel": kernel.full_name,
         "problem": problem.name,
         "budget": asdict(BUDGETS[budget]),
-        "versions": {name: value for name, value in versions.items() if name not in ("git", "python")},
+        "versions": {name: value for name, value in versions.items() if name not in ("git", "python", "tuned")},
         "source": source_hash(kernel),
-        "search": hashlib.sha256(Path(__file__).read_bytes()).hexdigest(),
+        "search": hashlib.sha256(b"".join(Path(file).read_bytes() for file in SEARCH)).hexdigest(),
     }
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -185,7 +185,10 @@ def measure(
     searched = _searched(problem, contenders, options, builders)
     results: dict[str, Result] = {}
     for name in dict.fromkeys([baseline, *asked] if is_timed else asked):
-        results[name] = _checked(child, problem, name, searched.get(name), options)
+        found = searched.get(asked[name].tuned_as or name) if name in asked else None
+        results[name] = _checked(child, problem, name, found.config if found else None, options)
+        if found and found.config is None:
+            results[name].adds(f"its search found no config: {found}")
         if name in asked and not (is_timed and results[name].status == PASSED):
             yield row(asked[name], results[name])
     if not is_timed:
@@ -210,10 +213,10 @@ def _environment(device: torch.device, *, tell: Tell) -> dict[str, str | None]:
 
 def _searched(
     problem: Problem, contenders: Sequence[Kernel], options: Options, builders: Children
-) -> dict[str, Config]:
+) -> dict[str, tuning.Search]:
     if options.tune == "off":
         return {}
-    searches = tuning.tune(
+    return tuning.tune(
         problem,
         contenders,
         options.tune,
@@ -221,7 +224,6 @@ def _searched(
         deadline_s=options.deadline_s,
         device=options.torch_device,
     )
-    return {name: search.config for name, search in searches.items() if search.config is not None}
 
 
 def _checked(child: Child, problem: Problem, name: str, config: Config | None, options: Options) -> Result:
@@ -365,7 +367,7 @@ def _examine(referee: Referee, name: str, config: Config | None, result: Result)
     source = "search"
     if config is None:
         config, source = tuned.pick(kernel, problem, tuned.slug_of(device))
-        if listed.SPLIT.search(name):
+        if listed.SPLIT.search(name) and source == "tuned":
             source = "split"
     if config is not None:
         result.config, result.config_source = asdict(config), source

@@ -383,3 +383,57 @@ class TestOnTheDevice:
         with pytest.raises(NotTimed) as caught:
             time_together([Timed("aside", fn, self.playing(device)[0].argument_sets)], "warm", 2, device)
         assert caught.value.contender == "aside"
+
+
+def judged(device: FakeDevice, fn: Callable, mode: str) -> None:
+    """A contender whose right answer is x, on sets that all hold the same."""
+
+    def judge(result: torch.Tensor) -> str | None:
+        return None if torch.equal(result, torch.ones(4)) else f"its result is {result[0]:g}"
+
+    sets = [Arguments((torch.ones(4),), {"out": torch.empty(4)}) for _ in range(30)]
+    time_together([Timed("some", fn, sets, judge)], mode, 2, device)
+
+
+def writes(device: FakeDevice, times: float = 1.0) -> Callable:
+    def fn(x, *, out):
+        device.launch(5.0, lambda: out.copy_(x * times))
+        return out
+
+    return fn
+
+
+@pytest.mark.parametrize("mode", ["cold", "warm", "host"])
+def test_what_is_timed_is_judged(mode):
+    device = FakeDevice()
+    judged(device, writes(device), mode)
+    with pytest.raises(NotTimed, match="its result is 3") as caught:
+        judged(device, writes(device, times=3), mode)
+    assert caught.value.wrong
+
+
+@pytest.mark.parametrize("mode", ["cold", "host"])
+def test_an_answer_that_is_remembered_is_no_answer(mode):
+    """Of data and version of its inputs: nothing is launched for what was seen before."""
+    device, seen = FakeDevice(), set()
+
+    def remembers(x, *, out):
+        if (key := (x.data_ptr(), x._version)) not in seen:
+            seen.add(key)
+            writes(device)(x, out=out)
+        return out
+
+    with pytest.raises(NotTimed, match="its result is nan") as caught:
+        judged(device, remembers, mode)
+    assert caught.value.wrong
+
+
+def test_of_results_in_memory_of_their_own_the_last_is_judged():
+    """Whoever replays a graph of its own writes its next answer over the one before."""
+    device, own = FakeDevice(), torch.empty(4)
+
+    def fn(x, *, out):
+        device.launch(5.0, lambda: own.copy_(x))
+        return own
+
+    judged(device, fn, "cold")

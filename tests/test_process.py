@@ -53,6 +53,14 @@ def own_id(path, *, tell):
 """
 
 
+def test_a_child_that_ends_while_it_is_idle_is_nobodys_death(functions):
+    with Child(10) as child:
+        assert child.call(functions.count) == 1
+        child._process.kill()
+        child._process.wait()
+        assert child.call(functions.count) == 1  # in a new process
+
+
 @pytest.fixture
 def functions(tmp_path, monkeypatch):
     (tmp_path / "functions_of_a_child.py").write_text(FUNCTIONS)

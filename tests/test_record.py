@@ -3,36 +3,26 @@
 import dataclasses
 import json
 import os
-import shlex
 import subprocess
 import sys
 
 import made_rows
 import pytest
 
-from bench import compare, record, tables
+from bench import record, tables
 from bench.journal import read_rows
 
 FILES = tables.recorded()
 
 
-def asked(name: str) -> set[tuple[str, str]]:
-    """(problem, contender) pairs of a recording's command."""
-    args = compare.parser().parse_args(shlex.split(record.RECORDINGS[name]))
-    compare.chosen_options(args, 0)
-    problems = compare.chosen_problems(args)
-    kernels = compare.chosen_contenders(args, {problem.op for _, problem in problems})
-    return {(problem.name, kernel.full_name) for _, problem in problems for kernel in kernels}
-
-
 @pytest.mark.parametrize("name", record.RECORDINGS)
 def test_a_command_is_one_of_compares(name):
-    assert asked(name)
+    assert record._asked(name)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_file_holds_rows_of_its_command(path):
-    pairs = asked(path.stem)
+    pairs = record._asked(path.stem)
     assert {(row.problem["name"], row.contender) for row in FILES[path]} <= pairs
 
 
@@ -72,6 +62,19 @@ def test_what_came_to_its_end_becomes_the_file_and_the_rest_stays_a_journal(two_
     assert "router-nk: recorded" in said and "router-kn: exit code 1" in said
 
 
+def test_what_passed_before_has_to_pass_again(two_gpus, capsys):
+    assert record.main(["router-nk"]) == 0
+    file = two_gpus / "results" / "made-up" / "router-nk.jsonl"
+    before = file.read_text()
+    compare_py = two_gpus / "compare.py"
+    compare_py.write_text(compare_py.read_text().replace("row['message']", "row['status'] = 'crashed'; row['message']"))
+    assert record.main(["router-nk"]) == 1
+    assert file.read_text() == before
+    said = " ".join(capsys.readouterr().out.split())
+    assert "router-nk: not replaced, as these passed there: torch/mm on 1x256x7168-bf16-nk (crashed: " in said
+    assert (two_gpus / "journals" / "recordings" / "router-nk.jsonl").exists()
+
+
 def test_what_cannot_be_recorded_is_said(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         record.main(["nothing"])
@@ -85,7 +88,8 @@ def test_what_cannot_be_recorded_is_said(monkeypatch, capsys):
 def test_the_list_tells_commands_and_rows(capsys):
     assert record.main(["--list", "router-nk"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "router-nk" in said and f"{len(FILES[tables.RESULTS / 'h200' / 'router-nk.jsonl'])} (h200)" in said
+    held = len(FILES[tables.RESULTS / "h200" / "router-nk.jsonl"])
+    assert "router-nk" in said and f"{held} of {len(record._asked('router-nk'))} (h200)" in said
     assert "python bench/compare.py --workload router" in said
 
 

@@ -171,9 +171,10 @@ def test_changes_are_told_by_the_intervals_of_speed_ups():
     assert found["1x", FP32, "warm"].verdict == "faster"
     assert found["16", VECTOR, ""].verdict == "broken"
     assert found["16", FP32, ""].verdict == "repaired"
-    assert len(found) == 8
+    assert found["16", BASELINE, ""].verdict == "broken"  # no row any more, of a problem that has others
+    assert len(found) == 9
     table = tables.changes_table(list(found.values()), new, old)
-    assert "2 faster, 0 tie, 2 slower, 1 broken" in table.foot
+    assert "2 faster, 0 tie, 2 slower, 2 broken" in table.foot
     assert "5 rows stand in one of the files only" in table.foot
 
 
@@ -199,6 +200,21 @@ def test_what_moves_the_whole_machine_is_no_change():
 def test_what_broke_is_always_a_regression():
     broken = row(VECTOR, 1, None, status="wrong", message="NaN")
     assert tables.regressions(tables.changes([broken], [row(VECTOR, 1, 8.0)]), 1000)
+
+
+def test_what_is_gone_is_broken():
+    """A row, or a time that was asked for; not a problem that was left out, nor a time that nobody asked for."""
+    old = [row(BASELINE, 1), row(VECTOR, 1, 8.0), row(BASELINE, 16), row(VECTOR, 16, 8.0)]
+    (gone,) = tables.regressions(tables.changes([row(BASELINE, 1)], old), 1000)
+    assert (gone.contender, gone.message) == (VECTOR, "no row any more")
+
+    untimed = row(VECTOR, 1, 8.0, message="not timed warm: its calls outlast a queue")
+    del untimed.timing["warm"]
+    (gone,) = tables.regressions(tables.changes([row(BASELINE, 1), untimed], old), 1000)
+    assert (gone.contender, gone.timing) == (VECTOR, "warm")
+
+    cold = [row(BASELINE, 1, timings=("cold",)), row(VECTOR, 1, 8.0, timings=("cold",))]
+    assert not tables.regressions(tables.changes(cold, old), 1000)
 
 
 @pytest.fixture
@@ -252,7 +268,7 @@ def test_files_without_rows_and_folders_that_are_missing(journal, tmp_path, caps
 
 
 def test_a_limit_with_nothing_to_hold_against_it_is_an_error(journal, tmp_path, capsys):
-    tables.write_json([row(BASELINE, 1), row("triton/other", 1, 6.0)], tmp_path / "other.json")
+    tables.write_json([row(BASELINE, 1), row("triton/other", 2, 6.0)], tmp_path / "other.json")
     (tmp_path / "empty.json").write_text("[]")
     for old in ("other.json", "empty.json"):
         with pytest.raises(SystemExit, match="2"):
