@@ -7,7 +7,16 @@ from common import tuned
 from common.checks import matmul_problem
 from common.epilogue import Epilogue
 from common.kernel import Kernel, MatmulConfig
-from common.problem import Matmul
+from common.problem import Layout, Matmul
+
+
+def input_strides(problem: Matmul, a: Tensor, b: Tensor) -> tuple[int, int, int]:
+    """stride_am, stride_bk, stride_bn. That of a dimension of size one may be anything in torch, and would tell
+    of a misalignment that is none: it is given as if there were more."""
+    stride_am = a.stride(0) if problem.m > 1 else problem.k
+    if problem.layout is Layout.NK:
+        return stride_am, 1, b.stride(1) if problem.n > 1 else problem.k
+    return stride_am, b.stride(0) if problem.k > 1 else problem.n, 1
 
 
 def prepared(

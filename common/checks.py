@@ -74,6 +74,7 @@ def matmul_problem(
     for name, tensor in (("b", b), ("bias", bias), ("out", out)):
         if tensor is not None and tensor.device != a.device:
             raise ValueError(f"{name} is on {tensor.device}; accepted: the device of a, {a.device}")
+    check_apart(out, a=a, b=b, bias=bias)
     return Matmul(m, n, k, a.dtype, out_dtype, layout, epilogue)
 
 
@@ -95,3 +96,36 @@ def overlaps_itself(out: Tensor) -> bool:
         return (m > 1 and stride_m == 0) or (n > 1 and stride_n == 0)
     inner_stride, inner_size, outer_stride = sorted([(stride_n, n, stride_m), (stride_m, m, stride_n)])[0]
     return inner_stride == 0 or outer_stride <= inner_stride * (inner_size - 1)
+
+
+def check_apart(out: Tensor | None, **inputs: Tensor | None) -> None:
+    """Raises ValueError where out shares memory with an input, which a kernel would read when it is overwritten."""
+    for name, tensor in inputs.items():
+        if out is not None and tensor is not None and _share_memory(out, tensor):
+            found = f"out at {out.data_ptr():#x}, strides {out.stride()}, shares memory with {name}"
+            raise ValueError(
+                f"{found} at {tensor.data_ptr():#x}, strides {tensor.stride()}; accepted: memory of its own"
+            )
+
+
+def _share_memory(one: Tensor, other: Tensor) -> bool:
+    """Of one storage, from first to last byte, unless both are columns of one matrix, side by side."""
+    storage = one.untyped_storage().data_ptr()
+    if storage != other.untyped_storage().data_ptr() or not storage:  # tensors without data have none
+        return False
+    (first, size, row, width), (then, _, other_row, other_width) = sorted([_extent(one), _extent(other)])
+    if then >= first + size:
+        return False
+    beside = (then - first) % row if row else 0
+    return row != other_row or beside < width or beside + other_width > row
+
+
+def _extent(tensor: Tensor) -> tuple[int, int, int, int]:
+    """First byte; bytes from there to the end, from row to row, and of a row. What has no rows is one."""
+    pairs = zip(tensor.stride(), tensor.shape, strict=True)
+    dims = sorted((stride * tensor.itemsize, size) for stride, size in pairs if size > 1)
+    size = tensor.itemsize + sum(stride * (count - 1) for stride, count in dims)
+    if len(dims) != 2:
+        return tensor.data_ptr(), size, 0, size
+    row, rows = dims[1]
+    return tensor.data_ptr(), size, row, size - row * (rows - 1)

@@ -42,7 +42,8 @@ class Epilogue(str, Enum):
                 return x * bias.to(x.dtype)
 
     def apply_(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """As `apply`, in place: one launch of torch's, two for BIAS_RELU. Returns x."""
+        """As `apply`, in place: one launch of torch's, two for BIAS_RELU. Returns x, which has no gradient."""
+        bias = None if bias is None else bias.detach()
         match self:
             case Epilogue.NONE:
                 return x

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from common.checks import check_apart
 from common.problem import Problem, short_dtype
 
 DTYPES = (torch.int32, torch.int64)
@@ -186,6 +187,7 @@ def or_reduce_problem(a: Tensor, out: Tensor | None) -> OrReduce:
             raise TypeError(f"out has dtype {out.dtype}; accepted: that of a, {a.dtype}")
         if out.device != a.device:
             raise ValueError(f"out is on {out.device}; accepted: the device of a, {a.device}")
+    check_apart(out, a=a)
     return OrReduce(m, n, k, a.dtype)
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from common.checks import overlaps_itself
+from common.checks import check_apart, overlaps_itself
 from common.kernel import MatmulConfig, split_where_possible
 from common.problem import SHORT_DTYPE, Problem
 from common.quantization import PACKED, GPTQWeight, unpack_rows
@@ -220,6 +220,7 @@ def w4a16_problem(a: Tensor, weight: Any, out: Tensor | None, weight_type: type)
     for name, tensor in (("weight", weight.scales), ("out", out)):
         if tensor is not None and tensor.device != a.device:
             raise ValueError(f"{name} is on {tensor.device}; accepted: the device of a, {a.device}")
+    check_apart(out, a=a)
     return W4A16Matmul(m, weight.n, k, a.dtype, weight.group_size, weight.symmetric)
 
 

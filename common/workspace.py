@@ -14,8 +14,11 @@ import random
 import torch
 from torch import Tensor
 
+from common import devices
+
 # Handed to captures in slices that are never taken back: a graph may be replayed long after, on any stream.
 ARENA_ITEMS = 1 << 22
+ALIGNED_ITEMS = 32  # where slices begin, and sums behind counters: kernels access these in vectors
 
 _by_stream: dict[tuple[int, int], Tensor] = {}
 _by_capture: dict[tuple[int, int, int], Tensor] = {}
@@ -48,12 +51,12 @@ def semaphores(count: int, device: torch.device) -> Tensor:
         return torch.zeros(count, dtype=torch.int32)
     index = device.index if device.index is not None else torch.cuda.current_device()
     stream = torch.cuda.current_stream(device)
-    if torch.cuda.is_current_stream_capturing():
+    if is_capturing(device):
         return _of_capture(count, index, stream)
     ready_for_capture(device)
     held = _by_stream.get((index, stream.cuda_stream))
     if held is None or held.numel() < count:
-        held = torch.zeros(max(count, 1024), dtype=torch.int32, device=device)
+        held = _zeros(max(count, 1024), device)
         _by_stream[index, stream.cuda_stream] = held
     return held
 
@@ -63,7 +66,7 @@ def counters_and_sums(tiles: int, elements: int, device: torch.device) -> tuple[
 
     A launch that was stopped half-way leaves sums that no ticket can tell from its own: `reset` cleans them.
     """
-    aligned = -(-tiles // 32) * 32
+    aligned = _aligned(tiles)
     held = semaphores(aligned + elements, device)
     return held[:tiles], held[aligned : aligned + elements].view(torch.float32)
 
@@ -75,7 +78,7 @@ def ready_for_capture(device: torch.device) -> None:
         return
     index = device.index if device.index is not None else torch.cuda.current_device()
     if index not in _arenas:
-        _arenas[index] = torch.zeros(ARENA_ITEMS, dtype=torch.int32, device=device)
+        _arenas[index] = _zeros(ARENA_ITEMS, device)
         _arena_used[index] = 0
         torch.cuda.synchronize(device)  # it serves every stream from here on
 
@@ -87,12 +90,28 @@ def _of_capture(count: int, index: int, stream: torch.cuda.Stream) -> Tensor:
         return held
     if index not in _arenas:
         raise RuntimeError("semaphores are first asked for inside a CUDA graph capture; call the kernel once before it")
-    start = _arena_used[index]
+    start = _aligned(_arena_used[index])
     if start + count > ARENA_ITEMS:
-        raise RuntimeError(f"the {ARENA_ITEMS} semaphores set aside for CUDA graphs on device {index} are all taken")
+        left = f"{max(0, ARENA_ITEMS - start)} of {ARENA_ITEMS} words are left"
+        raise RuntimeError(f"{count} words are asked for in a CUDA graph capture; set aside on device {index}: {left}")
     _arena_used[index] = start + count
     _by_capture[key] = _arenas[index][start : start + count]
     return _by_capture[key]
+
+
+def is_capturing(device: torch.device) -> bool:
+    """Whether the device's current stream is."""
+    with devices.on(device):
+        return torch.cuda.is_current_stream_capturing()
+
+
+def _zeros(count: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # what is made in that mode cannot be zeroed outside of it
+        return torch.zeros(count, dtype=torch.int32, device=device)
+
+
+def _aligned(items: int) -> int:
+    return -(-items // ALIGNED_ITEMS) * ALIGNED_ITEMS
 
 
 def _capture_id(stream: torch.cuda.Stream) -> int:

@@ -16,6 +16,7 @@ from tilus.ir.tensor import RegisterTensor
 from tilus.utils import cdiv
 from torch import Tensor
 
+from common.call import input_strides
 from common.kernel import GRID_LIMIT, MatmulConfig, has_steps, rows_fit, split_where_possible, too_many_blocks
 from common.problem import Layout, Matmul
 from kernels_tilus import launching, mma, simt, wgmma
@@ -106,14 +107,21 @@ class Vectors(NamedTuple):
 
 
 def vectors(
-    problem: Matmul, a: Tensor | None = None, stored_b: Tensor | None = None, out: Tensor | None = None
+    problem: Matmul,
+    a: Tensor | None = None,
+    b: Tensor | None = None,
+    bias: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Vectors:
     """Without tensors, contiguous ones are meant."""
     along_k, along_n = [problem.k], [problem.n]
-    beside_b = along_k if problem.layout is Layout.NK else along_n
     if a is not None:
-        along_k += [a.stride(0), a.data_ptr() // a.itemsize]
-        beside_b += [stored_b.stride(0), stored_b.data_ptr() // stored_b.itemsize]
+        stride_am, *strides_b = input_strides(problem, a, b)
+        along_k += [stride_am, a.data_ptr() // a.itemsize]
+        beside_b = along_k if problem.layout is Layout.NK else along_n
+        beside_b += [max(strides_b), b.data_ptr() // b.itemsize]
+    if bias is not None:
+        along_n.append(bias.data_ptr() // bias.itemsize)
     vector_k, vector_n = _widest(along_k), _widest(along_n)
     return Vectors(vector_k, vector_n, vector_c(problem.n, out))
 
@@ -245,12 +253,13 @@ def operands(
     __call__, in its order. Raises ValueError for a tensor that offsets do not reach."""
     launching.check_reach(a=a, b=b, out=out)
     stored_b = b.T if problem.layout is Layout.NK else b  # as it stands in memory, row-major
-    widths = vectors(problem, a, stored_b, out)
+    widths = vectors(problem, a, b, bias, out)
+    stride_am, *strides_b = input_strides(problem, a, b)
     vector_b = widths.k if problem.layout is Layout.NK else widths.n
     return widths, (
         *(a, stored_b, bias, out),
         *(problem.m, problem.n // widths.n, problem.k // widths.k, config.split_k),
-        *(a.stride(0) // widths.k, stored_b.stride(0) // vector_b),
+        *(stride_am // widths.k, max(strides_b) // vector_b),
         *(out.stride(0) // max(widths.c, 1), out.stride(1)),
     )
 

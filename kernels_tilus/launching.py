@@ -10,6 +10,8 @@ import torch
 from tilus.ir.prog import Program
 from tilus.target import get_current_target, nvgpu_sm90
 
+from common import devices, workspace
+
 OFFSET_LIMIT = 1 << 31  # elements: tilus 0.2.0 adds up offsets in global memory in int32
 BUILD_ATTEMPTS = 5
 # tilus 0.2.0 looks into its cache of programs without a lock: beside a process that builds the same one it may find
@@ -43,7 +45,7 @@ def may_use_pool(device: torch.device) -> bool:
     if device.type == "cpu":
         return True
     stream = torch.cuda.current_stream(device)
-    return stream == torch.cuda.default_stream(device) and not torch.cuda.is_current_stream_capturing()
+    return stream == torch.cuda.default_stream(device) and not workspace.is_capturing(device)
 
 
 def cluster_size() -> int:
@@ -71,12 +73,8 @@ def launch(script, *args) -> None:
         interpreter.run(script, *args)
     else:
         _loaded(script)
-        given = [0 if arg is None else arg for arg in args]
-        if device.index == torch.cuda.current_device():
-            script(*given)
-        else:
-            with torch.cuda.device(device):
-                script(*given)
+        with devices.on(device):
+            script(*(0 if arg is None else arg for arg in args))
 
 
 @lru_cache(maxsize=4096)

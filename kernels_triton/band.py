@@ -12,7 +12,7 @@ from torch import Tensor
 from triton.runtime.jit import MockTensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from common import call
+from common import call, devices
 from common.epilogue import Epilogue
 from common.kernel import Kernel, MatmulConfig, has_steps, rows_fit, split_where_possible, too_many_blocks
 from common.problem import Layout, Matmul
@@ -147,7 +147,7 @@ def meta(problem: Matmul, config: BandConfig) -> dict[str, int | bool]:
 def input_strides(problem: Matmul, a: Tensor | None = None, b: Tensor | None = None) -> tuple[int, int, int]:
     """stride_am, stride_bk, stride_bn; without tensors, those of contiguous ones."""
     if a is not None:
-        return a.stride(0), *b.stride()
+        return call.input_strides(problem, a, b)
     return (problem.k, problem.n, 1) if problem.layout.value == "kn" else (problem.k, 1, problem.k)
 
 
@@ -157,7 +157,7 @@ def operands(problem: Matmul, config: BandConfig, a: Tensor | torch.dtype, b: Te
     if not config.tma:
         return a, b
     tensors = (a, b) if isinstance(a, Tensor) else ()
-    if not addressable(*tensors):
+    if tensors and not addressable(problem, *tensors):
         accepted = f"addresses and row strides of {TMA_ALIGNMENT}-byte multiples, as config asks for TMA"
         raise ValueError(f"a has strides {a.stride()}, b {b.stride()}; accepted: {accepted}")
     stride_am, stride_bk, stride_bn = input_strides(problem, *tensors)
@@ -171,13 +171,10 @@ def operands(problem: Matmul, config: BandConfig, a: Tensor | torch.dtype, b: Te
     )
 
 
-def addressable(*tensors: Tensor) -> bool:
-    """Whether TMA can address them, each with one dimension of unit stride."""
-    return all(
-        extent % TMA_ALIGNMENT == 0
-        for tensor in tensors
-        for extent in (tensor.data_ptr(), max(tensor.stride()) * tensor.itemsize)
-    )
+def addressable(problem: Matmul, a: Tensor, b: Tensor) -> bool:
+    """Whether TMA can address them."""
+    rows = [stride * a.itemsize for stride in input_strides(problem, a, b) if stride != 1]
+    return all(extent % TMA_ALIGNMENT == 0 for extent in (a.data_ptr(), b.data_ptr(), *rows))
 
 
 def prepared(
@@ -192,7 +189,7 @@ def prepared(
 ) -> tuple[Matmul, BandConfig, Tensor]:
     """common.call.prepared, by pointers where TMA cannot address these tensors, and the config was found for others."""
     problem, chosen, out = call.prepared(kernel, a, b, epilogue, bias, out, out_dtype, config)
-    if config is None and not addressable(a, b):
+    if config is None and not addressable(problem, a, b):
         chosen = replace(chosen, tma=False)
     return problem, chosen, out
 
@@ -204,7 +201,8 @@ def starter(warmup: bool):
         if warmup:
             kernel.warmup(*args, grid=grid, **options)
         else:
-            kernel[grid](*args, **options)
+            with devices.on(next(arg.device for arg in args if isinstance(arg, Tensor))):
+                kernel[grid](*args, **options)
 
     return start
 

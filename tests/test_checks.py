@@ -8,6 +8,7 @@ import torch
 
 import kernels_tilus
 import kernels_triton
+from common import checks
 from common.epilogue import Epilogue
 from common.problem import Layout, Matmul
 
@@ -161,3 +162,29 @@ def test_more_splits_than_a_grid_holds_are_refused(name):
     assert kernel.supports(problem, config) == (
         "65536 blocks along K; accepted: 65535 or fewer, as a grid holds no more there"
     )
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.full_name)
+def test_an_output_in_memory_of_an_input_is_refused(kernel, device):
+    """A kernel would read what it has written already."""
+    problem = Matmul(16, 64, 64, BF16, epilogue=cases._any_epilogue(kernel))
+    inputs = problem.inputs(device)
+    for name, out in (("a", inputs.a), ("b", inputs.b[8:24])):
+        before = out.clone()
+        with pytest.raises(ValueError, match=rf"out at .* shares memory with {name} at .*; accepted: memory"):
+            cases.run(kernel, problem, inputs, out=out)
+        assert torch.equal(out, before)
+
+
+def test_columns_side_by_side_share_no_memory(device):
+    whole = torch.zeros(8, 64 + 16, dtype=BF16, device=device)
+    a, out = whole[:, :64], whole[:, 64:]
+    checks.check_apart(out, a=a)
+    checks.check_apart(a, b=out)
+    checks.check_apart(whole[4:, 64:], a=whole[:4])
+    for overlapping in (whole[:, 63:79], whole[2:6, :16], whole.T, whole[:, ::2], whole[3]):
+        with pytest.raises(ValueError, match="shares memory with a"):
+            checks.check_apart(overlapping, a=a)
+    wrapped = whole.as_strided((7, 16), (80, 1), 70)  # its rows end in the next ones of a
+    with pytest.raises(ValueError, match="shares memory with a"):
+        checks.check_apart(wrapped, a=a)

@@ -12,11 +12,13 @@ import kernels_tilus
 from bench import contenders, resources
 from bench.resources import Task, compile_all
 from common.accuracy import Judge
+from common.checks import matmul_problem
 from common.epilogue import Epilogue
 from common.kernel import MatmulConfig
 from common.problem import Layout, Matmul
 from kernels_tilus import band, decompose_k, stream_k
 from kernels_tilus.band import BandConfig
+from kernels_triton.band import addressable
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 KN, NK = Layout.KN, Layout.NK
@@ -95,6 +97,28 @@ def test_a_program_that_walks_several_tiles_goes_on_counting_phases(engine, devi
     check(stream_k, Matmul(64, 7 * 64, 5 * 64, layout=NK), config, device)
 
 
+def test_a_bias_off_the_alignment_is_read_element_by_element(device):
+    problem = Matmul(9, 64, 128, layout=NK, epilogue=Epilogue.BIAS_RELU)
+    inputs = problem.inputs(device)
+    packed = torch.zeros(65, dtype=BF16, device=device)
+    packed[1:] = inputs.bias
+    assert band.vectors(problem, inputs.a, inputs.b, inputs.bias).n == 8
+    assert band.vectors(problem, inputs.a, inputs.b, packed[1:]).n == 1
+    config = reducing(ON_TENSOR_CORES[1])
+    out = decompose_k.matmul(inputs.a, inputs.b, epilogue=problem.epilogue, bias=packed[1:], config=config)
+    assert Judge(problem, inputs).judge(out, 1).ok
+
+
+def test_the_stride_of_a_single_row_or_column_tells_of_no_alignment(device):
+    a = torch.ones(128, 1, dtype=BF16, device=device).T
+    b = torch.ones(128, 1, dtype=BF16, device=device)
+    assert a.stride() == b.stride() == (1, 1)
+    problem = matmul_problem(a, b, Epilogue.NONE, None, None, None)
+    assert band.vectors(problem, a, b).k == 8
+    assert addressable(problem, a, b)
+    assert decompose_k.matmul(a, b).item() == 128
+
+
 @pytest.mark.parametrize("elements", [1, 2, 4])
 @pytest.mark.parametrize("config", [ON_TENSOR_CORES[1], ON_TENSOR_CORES[6]], ids=str)
 def test_operands_off_the_alignment_go_through_an_engine_that_takes_them(config, elements, device):
@@ -102,7 +126,7 @@ def test_operands_off_the_alignment_go_through_an_engine_that_takes_them(config,
     inputs = problem.inputs(device)
     wide_a = torch.zeros(9, 128 + elements, dtype=BF16, device=device)
     wide_a[:, elements:] = inputs.a
-    engine = band.settings(problem, config, band.vectors(problem, wide_a[:, elements:], inputs.b.T)).tile.engine
+    engine = band.settings(problem, config, band.vectors(problem, wide_a[:, elements:], inputs.b)).tile.engine
     assert engine == ("simt" if elements == 1 else "mma")
     out = decompose_k.matmul(wide_a[:, elements:], inputs.b, config=reducing(config))
     assert Judge(problem, inputs).judge(out, 1).ok

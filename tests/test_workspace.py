@@ -1,0 +1,57 @@
+"""Clean memory for launches: where slices for captures begin, and that it can be zeroed whoever asked first."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from common import workspace
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def arena(monkeypatch):
+    """One of a device of index 0, with captures numbered as they are asked for."""
+    monkeypatch.setattr(workspace, "_arenas", {0: torch.zeros(256, dtype=torch.int32)})
+    monkeypatch.setattr(workspace, "_arena_used", {0: 0})
+    monkeypatch.setattr(workspace, "_by_capture", {})
+    monkeypatch.setattr(workspace, "ARENA_ITEMS", 256)
+    monkeypatch.setattr(workspace, "_capture_id", lambda stream: stream.capture)
+
+    def ask(count: int, capture: int) -> torch.Tensor:
+        return workspace._of_capture(count, 0, SimpleNamespace(cuda_stream=0, capture=capture))
+
+    return ask
+
+
+def test_slices_of_captures_are_apart_and_aligned(arena):
+    """Sums behind counters are added to four at a time."""
+    begin = arena(1, capture=1).data_ptr()
+    places = [(arena(count, capture).data_ptr() - begin) // 4 for capture, count in ((2, 33), (3, 1), (1, 1))]
+    assert places == [32, 96, 0]
+
+
+def test_what_is_left_for_captures_is_said(arena):
+    arena(100, capture=1)
+    with pytest.raises(RuntimeError, match=r"200 words are asked for .* device 0: 128 of 256 words are left"):
+        arena(200, capture=2)
+
+
+def test_memory_first_asked_for_in_inference_mode_is_zeroed_outside_of_it():
+    with torch.inference_mode():
+        held = workspace._zeros(4, CPU)
+    held.zero_()
+
+
+@pytest.mark.gpu
+def test_sums_are_aligned_in_every_capture(device):
+    workspace.ready_for_capture(device)
+    for _ in range(2):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            workspace.semaphores(1, device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            _, sums = workspace.counters_and_sums(5, 64, device)
+        assert sums.data_ptr() % 16 == 0
