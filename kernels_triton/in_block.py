@@ -4,7 +4,8 @@
     program   C[m, n] = epilogue(sum over w of sums[w, m, n])        fp32, one rounding
 
 Grid         (tiles of N, tiles of M); a program walks all of K in steps of block_k, shared out evenly to its warps
-Who sums     a warp its share in fp32 registers; one reduction at the end the lanes and the warps
+Who sums     a warp its share in fp32 registers; the lanes and the warps one reduction, mma's at the end, fma's after
+             each step
 Deterministic yes: each element's sum has one fixed order
 Workspace    none
 Launches     1
