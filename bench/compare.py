@@ -456,6 +456,9 @@ def compare(args: argparse.Namespace) -> int:
         for table in [tables.summary_table(rows)] if live else tables.tables(rows):
             out.print(table)
         show_matrix_and_plots(args, rows, out, args.plot)
+    elif args.candidate:
+        out.print(tables.checks_table(rows))
+        out.print(NEEDS_GPU, markup=False)
     else:
         out.print(tables.checks_table(rows))
         show_recorded(args, out)
@@ -505,6 +508,9 @@ def show_recorded(args: argparse.Namespace, out: "Console") -> None:
     from bench import tables
 
     asked = {problem.name for _, problem in chosen_problems(args)}
+    if (checked := {problem.name for _, problem in chosen_problems(args, CHECKED)}) < asked:
+        named = "that of the least work; --problem, --shape and --tokens choose"
+        out.print(f"Checked here: {len(checked)} of {len(asked)} problems, {named}", markup=False)
     files = {path: [row for row in rows if row.problem["name"] in asked] for path, rows in tables.recorded().items()}
     for path, rows in files.items():
         if rows:

@@ -147,17 +147,14 @@ def sits_out(kernel: Kernel, problem: Problem, device: torch.device) -> str | No
 
 def environment_reason(language: Language) -> str | None:
     """Why no contender of this language can run on a GPU of this machine, or None."""
-    if not torch.cuda.is_available():
-        return "there is no CUDA device"
-    if language in not_importable():
-        return not_importable()[language]
     lacks = {
-        Language.TRITON: _triton_lacks,
-        Language.TILUS: _tilus_lacks,
         Language.HELION: partial(not_installed, "helion", "helion"),
         Language.FLASHINFER: partial(not_installed, "flashinfer-python", "flashinfer"),
     }
-    return lacks.get(language, lambda: None)()
+    if torch.cuda.is_available():
+        lacks |= {Language.TRITON: _triton_lacks, Language.TILUS: _tilus_lacks}
+    reason = not_importable().get(language) or lacks.get(language, lambda: None)()
+    return reason or (None if torch.cuda.is_available() else "there is no CUDA device")
 
 
 def _triton_lacks() -> str | None:

@@ -71,7 +71,15 @@ RECORDINGS = {
         )
     },
     "w4a16-splits": f"--workload w4a16-square {_splits('w4a16.atomic', (1, 2, 4, 8, 16))} --timing cold --rounds 40",
-    "router-references": f"--workload router --tokens 16,64 {_REFERENCES} --timing cold --rounds 40",
+    "router-references": f"--workload router --tokens 1,16,64,256,1024 {_REFERENCES} --timing cold --rounds 40",
+    # FlashInfer's other kernel, and torch.mm's other output.
+    "router-fp32": " ".join(
+        [
+            "--workload router --tokens 1,4,16 --out-dtype fp32",
+            _only("flashinfer", "in_block", "decompose_k.vector", "atomic"),
+            "--timing cold --rounds 40",
+        ]
+    ),
     **{
         f"skinny-{suite}-references": f"{_skinny(_CORNERS, kind)} {_REFERENCES} --timing cold --rounds 40"
         for suite, kind in (
@@ -94,7 +102,8 @@ RECORDINGS = {
     "square-generated": " ".join(
         [
             "--workload square-generated",
-            _only("tiled", "torch/compile.default", "torch/compile.max_autotune_no_cudagraphs", "helion/matmul"),
+            _only("tiled", "torch/compile.default", "torch/compile.max_autotune_no_cudagraphs"),
+            _only("torch/compile.triton_templates", "helion/matmul"),
             "--timing cold --rounds 20",
         ]
     ),

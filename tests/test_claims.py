@@ -71,7 +71,7 @@ OP = "torch/custom_op.fused"
         ("Triton's tutorial", "square-generated", {"triton/tiled": 0.85}, CONFIRMED, "geometric mean 0.850x"),
         ("Triton's tutorial", "square-generated", {"triton/tiled": 0.6}, CONTRADICTED, "geometric mean 0.600x"),
         ("torch.compile has", "square-generated", {"torch/compile.default": 1.0}, CONFIRMED, "1.000x"),
-        ("torch.compile with", "square-generated", {"torch/compile.max_autotune": 1.0}, CONTRADICTED, "1.000x"),
+        ("torch.compile with", "square-generated", {"torch/compile.triton_templates": 1.0}, CONTRADICTED, "1.000x"),
         ("Helion has", "square-generated", {"helion/matmul": 0.93}, CONFIRMED, "0.930x"),
     ],
 )

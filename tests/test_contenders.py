@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bench import candidate, contenders
+from bench import candidate, contenders, environment
 from bench.journal import BASELINE
 from bench.references import torch_mm
 from common import tuned
@@ -110,7 +110,10 @@ def test_a_name_of_nothing_is_an_error(flag):
 
 def test_without_a_gpu_everyone_sits_out(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(environment, "version", lambda _: "1")
     assert {contenders.environment_reason(language) for language in Language} == {"there is no CUDA device"}
+    monkeypatch.setattr(environment, "version", lambda _: None)
+    assert "helion is not installed" in contenders.environment_reason(Language.HELION)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ class Autotuned:
         self.fused, self.dynamic = fused, dynamic
         self.winners: dict[str, str] = {}  # by range; '' for the one shape
         self._compiled: dict[tuple[Epilogue, bool], Compiled] = {}
+        self._last: Compiled | None = None  # that was called
 
     def matmul(
         self,
@@ -88,7 +89,8 @@ class Autotuned:
         key = epilogue, a.is_cuda
         if key not in self._compiled:
             self._compiled[key] = self._made(*key)
-        return self._compiled[key](problem, a, b)
+        self._last = self._compiled[key]
+        return self._last(problem, a, b)
 
     def _made(self, epilogue: Epilogue, on_gpu: bool) -> Compiled:
         operator = _fused_operator(epilogue)
@@ -149,7 +151,8 @@ class Autotuned:
         self.winners[f"M {ends.replace('_', '-')}: " if found else ""] = won
 
     def note(self) -> str:
-        return "won by " + "; ".join(f"{of}{winner}" for of, winner in self.winners.items())
+        winners = "; ".join(f"{of}{winner}" for of, winner in self.winners.items())
+        return f"won by {winners}" + (f"; compiled to {self._last.program}" if self._last else "")
 
     def supports(self, problem: Matmul, config: None = None) -> str | None:
         if problem.epilogue.has_bias:

@@ -5,9 +5,10 @@ split_k   partials[s] tile = sum over band s of A tile @ B tile          then a 
           C tile = epilogue(sum over s of partials[s] tile)              in split order: deterministic. One persistent
                                                                          kernel, and a fill that resets its barrier
 
-The search runs in the first call for a problem, for as long as one kernel may search under --tune quick, and Helion
-keeps what it finds in a cache of its own; the row says what that was. 1.2 is the newest Helion that torch 2.11 can
-import. Source: the idiom of Helion's examples/split_k_barrier.py.
+The search runs in the first call for a problem, for as many seconds as one kernel may search under --tune quick. They
+are by the clock on the wall, compiling included, which ours does ahead of its seconds; what Helion finds it keeps in a
+cache of its own, and the row says what that was. Newer than 1.2 cannot be imported with torch 2.11. Source: the idiom
+of Helion's examples/split_k_barrier.py.
 """
 
 from typing import Any

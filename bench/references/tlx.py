@@ -1,9 +1,9 @@
 """Decompose-K in TLX, Triton's low-level extensions: a row that says why there is no measurement.
 
-triton-utlx brings TLX to a stock Triton from 3.8 on; torch 2.11 to 2.13 pin Triton 3.6 and 3.7. What its author
-published was measured on an H100, with `triton.testing.do_bench`, against the study's own Triton kernel with two
-launches. Source: github.com/shreyansh26/MLSys-Experiments, decompose-k/kernels/decompose_k_tlx_kernel.py and
-bench_results_v3.
+triton-utlx brings TLX to the stock Triton 3.8 that torch 2.14 pins, and to a Triton 3.7 built from its source with
+plugins; torch 2.11 to 2.13 pin a stock 3.6 or 3.7. What its author published was measured on an H100, with
+`triton.testing.do_bench`, against the study's own Triton kernel with two launches. Source:
+github.com/shreyansh26/MLSys-Experiments, decompose-k/kernels/decompose_k_tlx_kernel.py and bench_results_v3.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from common.kernel import Kernel, Language, MatmulConfig
 from common.protocol import Protocol
 
 REASON = (
-    "not run: TLX (triton-utlx) needs Triton 3.8, which this torch does not go with. Published, on an H100 "
+    "not run: TLX (triton-utlx) needs a stock Triton 3.8, which this torch does not go with. Published, on an H100 "
     "(shreyansh26/MLSys-Experiments, decompose-k/bench_results_v3): median over 28 shapes 1.036 (bf16, ReLU), "
     "1.045 (bf16), 1.027 (fp16) times as fast as that study's Triton kernel with two launches"
 )

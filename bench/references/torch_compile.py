@@ -5,8 +5,10 @@
 default                      Inductor's choice without a search: a library's product, a generated epilogue
 max_autotune                 Inductor's search over library, Triton templates and decompose-K; replayed as a CUDA graph
 max_autotune_no_cudagraphs   the same search, launched call by call
-decompose_k                  as the last, with decompose-K among the choices at every K: Inductor offers it only where
-                             K >= 32 M and K >= 32 N, so never for a router of 256 experts and K = 7168
+decompose_k                  as the last, with decompose-K in the place of Triton's templates at every K: Inductor
+                             offers it only where K >= 32 M and K >= 32 N, so never for a router of 256 experts and
+                             K = 7168
+triton_templates             the same search over Triton's templates alone, as the kernel-generation study had it
 
 A row says what was generated: the calls in their order, and decompose-K's split where it was chosen.
 
@@ -21,7 +23,7 @@ compilation. Inductor also remembers by (M, N, K) whether it offered decompose-K
 after.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -33,7 +35,7 @@ from bench.references.compiling import Compiled
 from common.checks import matmul_problem
 from common.epilogue import Epilogue
 from common.kernel import Kernel, Language, MatmulConfig
-from common.problem import Matmul
+from common.problem import Matmul, Problem
 from common.protocol import Protocol
 
 NO_CUDAGRAPHS = "max-autotune-no-cudagraphs"
@@ -83,6 +85,7 @@ def _kernel(
     mode: str,
     options: dict[str, Any] | None = None,
     around: type[AbstractContextManager[None]] = nullcontext,
+    supports: Callable[[Problem, None], str | None] = lambda problem, config=None: None,
 ) -> Kernel:
     compiled = Compiled(product, mode, options, around)
 
@@ -101,7 +104,7 @@ def _kernel(
         configs=lambda problem: [],
         default_config=lambda problem: None,
         build=None,
-        supports=_offered if options else lambda problem, config=None: None,
+        supports=supports,
         deterministic=False,  # not claimed
         roundings=lambda config: 1,
         workspace_bytes=lambda problem, config: None,
@@ -117,9 +120,14 @@ def _offered(problem: Matmul, config: None = None) -> str | None:
     return None
 
 
+def _on_a_gpu(problem: Matmul, config: None = None) -> str | None:
+    return None if torch.cuda.is_available() else "Triton's templates need a CUDA device"
+
+
 KERNELS = (
     _kernel("default", "default"),
     _kernel("max_autotune", "max-autotune"),
     _kernel("max_autotune_no_cudagraphs", NO_CUDAGRAPHS),
-    _kernel("decompose_k", NO_CUDAGRAPHS, {"triton.decompose_k_threshold": 0}, _offers_forgotten),
+    _kernel("decompose_k", NO_CUDAGRAPHS, {"triton.decompose_k_threshold": 0}, _offers_forgotten, _offered),
+    _kernel("triton_templates", NO_CUDAGRAPHS, {"max_autotune_gemm_backends": "TRITON"}, supports=_on_a_gpu),
 )
