@@ -166,6 +166,11 @@ class Matmul(Problem):
         return "-".join(parts)
 
     @property
+    def key(self) -> dict[str, Any]:
+        """What is searched in one half precision holds in the other: the same bytes, the same tensor cores."""
+        return {**super().key, "dtype": SHORT_DTYPE[torch.bfloat16 if self.dtype is torch.float16 else self.dtype]}
+
+    @property
     def out_shape(self) -> tuple[int, int]:
         return self.m, self.n
 

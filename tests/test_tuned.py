@@ -1,8 +1,10 @@
 """The tuned tables: found by shape, the nearest where the shape is not there, the heuristic where nothing is."""
 
 import json
+from dataclasses import replace
 
 import pytest
+import torch
 
 from bench import contenders
 from bench.ops import OPS
@@ -39,6 +41,8 @@ def test_exact_nearest_and_heuristic(tables):
         return config.split_k, source
 
     assert picked(near) == (8, "tuned")
+    assert picked(replace(near, dtype=torch.float16, out_dtype=None)) == (8, "tuned")
+    assert picked(replace(near, dtype=torch.float32, out_dtype=None)) == (8, "nearest")
     assert picked(Matmul(32, 256, 7168)) == (8, "nearest")
     assert picked(Matmul(300, 256, 7168)) == (2, "nearest")
     assert picked(Matmul(512, 256, 7168, layout=Layout.NK)) == (4, "nearest")
