@@ -608,7 +608,7 @@ CLAIMS = (
     Claim(
         "Past Dynamo's recompile limit of 8, later shapes are timed eagerly under a compiled name",
         STUDY,
-        not_testable("every row of torch.compile is made after a reset of Dynamo"),
+        not_testable("every row of torch.compile is made after a reset of Dynamo; a test shows what is without"),
     ),
     Claim(
         "Splitting K pays where M and N are small and K is deep",
@@ -679,6 +679,13 @@ CLAIMS = (
             "triton/w4a16.data_parallel",
             {"sm_pct": 43.05 / 20.75, "occupancy_pct": 27.75 / 7.55},
         ),
+        "w4a16*",
+        lambda problem: (problem["m"], problem["n"], problem["k"]) == (16, 4096, 4096),
+    ),
+    Claim(
+        "SplitK launches four times as many blocks (M = 16, N = K = 4096)",
+        W4A16,
+        counted_about("triton/w4a16.atomic", "triton/w4a16.data_parallel", {"grid_blocks": 4.0}),
         "w4a16*",
         lambda problem: (problem["m"], problem["n"], problem["k"]) == (16, 4096, 4096),
     ),
