@@ -456,12 +456,12 @@ def compare(args: argparse.Namespace) -> int:
         for table in [tables.summary_table(rows)] if live else tables.tables(rows):
             out.print(table)
         show_matrix_and_plots(args, rows, out, args.plot)
-    elif args.candidate:
-        out.print(tables.checks_table(rows))
-        out.print(NEEDS_GPU, markup=False)
     else:
         out.print(tables.checks_table(rows))
-        show_recorded(args, out)
+        if args.candidate:  # of which nothing is recorded
+            out.print(NEEDS_GPU, markup=False)
+        else:
+            show_recorded(args, out)
     if args.tune != "off" and has_gpu():
         for slug in sorted({device_slug(row.environment["device"]) for row in rows}):
             out.print(f"tuned configs are in {TABLES / f'{slug}.json'}", markup=False)

@@ -29,7 +29,8 @@ from common.kernel import Language
 from common.protocol import Protocol
 
 PAIR = (Language.TRITON.value, Language.TILUS.value)
-OVER = f"{PAIR[1]} over {PAIR[0]}"
+OVER_HEADING = f"{PAIR[1]} over\n{PAIR[0]}"
+OVER = OVER_HEADING.replace("\n", " ")
 LEAST = 3  # problems that a spread is told of
 
 
@@ -83,8 +84,8 @@ def page_tables(rows: Sequence[Row]) -> list[Table]:
     Raises ValueError where nothing was timed."""
     if leading_timing(rows) is None:
         raise ValueError("the matrix needs rows that were timed; there are none")
-    both = [twins_table(rows)] if twins(rows, leading_timing(rows)) else []
-    return [effect_table(rows), *both, cells_table(rows), problems_table(rows)]
+    both = twins_table(rows)
+    return [effect_table(rows), *([both] if both.lines else []), cells_table(rows), problems_table(rows)]
 
 
 def effect_table(rows: Sequence[Row]) -> Table:
@@ -105,7 +106,7 @@ def effect_table(rows: Sequence[Row]) -> Table:
     )
     foot += "the extremes over the protocol's kernels and the problems. "
     foot += f"{_effects(made.values(), of_kernels, timing, len(problems))}{source_of(rows)}."
-    header = ["protocol", *languages, OVER.replace("over ", "over\n")]
+    header = ["protocol", *languages, OVER_HEADING]
     title = " ".join(filter(None, ["language x protocol", naming(rows)[0]]))
     return Table(title.replace("protocol [", "protocol: ["), header, lines, foot=foot)
 
@@ -139,9 +140,7 @@ def twins_table(rows: Sequence[Row]) -> Table:
         for name, of in twins(rows, timing).items()
     ]
     foot = f"{timing}. The mean and the extremes over problems on which both ran a config searched for the problem."
-    return Table(
-        "the same kernel in both languages", ["kernel", "protocol", OVER.replace("over ", "over\n")], lines, foot=foot
-    )
+    return Table("the same kernel in both languages", ["kernel", "protocol", OVER_HEADING], lines, foot=foot)
 
 
 Pairs = Sequence[tuple[Row, Row]]  # of one kernel in each language of PAIR, on one problem

@@ -28,7 +28,6 @@ from bench.compare import JOURNALS
 from bench.journal import read_rows
 from common.tuned import device_slug
 
-RECORDED = "recorded"
 COMPARE = Path(__file__).with_name("compare.py")
 
 
@@ -142,9 +141,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = _record(name, gpu)
         finally:
             free.put((gpu, own))
-        told = f"exit code {code}, log {_journal(name).with_suffix('.log')}" if code else _kept(name)
-        out.print(f"{name}: {told}", markup=False)
-        return code or told != RECORDED
+        failed = f"exit code {code}, log {_journal(name).with_suffix('.log')}" if code else _replaced(name)
+        out.print(f"{name}: {failed or 'recorded'}", markup=False)
+        return 1 if failed else 0
 
     with ThreadPoolExecutor(len(gpus)) as pool:
         codes = list(pool.map(one, names))
@@ -167,8 +166,8 @@ def _record(name: str, gpu: str) -> int:
     return done.returncode
 
 
-def _kept(name: str) -> str:
-    """Makes the journal the file, unless something of the file has broken; says which of the two."""
+def _replaced(name: str) -> str:
+    """Makes the journal the file, unless something of the file has broken: then says what, else ''."""
     journal = _journal(name)
     rows = read_rows(journal)
     target = tables.RESULTS / device_slug(rows[0].environment["device"]) / f"{name}.jsonl"
@@ -177,7 +176,7 @@ def _kept(name: str) -> str:
         return f"not replaced, as these passed there: {', '.join(broken)}; the new rows are in {journal}"
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(journal, target)
-    return RECORDED
+    return ""
 
 
 def _journal(name: str) -> Path:

@@ -53,14 +53,6 @@ def own_id(path, *, tell):
 """
 
 
-def test_a_child_that_ends_while_it_is_idle_is_nobodys_death(functions):
-    with Child(10) as child:
-        assert child.call(functions.count) == 1
-        child._process.kill()
-        child._process.wait()
-        assert child.call(functions.count) == 1  # in a new process
-
-
 @pytest.fixture
 def functions(tmp_path, monkeypatch):
     (tmp_path / "functions_of_a_child.py").write_text(FUNCTIONS)
@@ -146,3 +138,11 @@ def test_a_child_ends_with_a_parent_that_was_killed(functions, tmp_path):
             return
         time.sleep(0.1)
     pytest.fail("the child outlived its parent")
+
+
+def test_a_child_that_ends_while_it_is_idle_is_nobodys_death(functions):
+    with Child(10) as child:
+        assert child.call(functions.count) == 1
+        child._process.kill()
+        child._process.wait()
+        assert child.call(functions.count) == 1  # in a new process

@@ -2,6 +2,8 @@
 
 tilus has no interpreter. This one executes the tile-level Program that a Script is transpiled to, before the compiler:
 tiles are torch tensors, every thread block is a coroutine, layouts are ignored. See notes/interpreter.md.
+
+For Triton a file is enough, kernels_triton/interpreter.py, as Triton brings an interpreter, which it mends.
 """
 
 from kernels_tilus.interpreter.errors import (
