@@ -34,6 +34,7 @@ from common.protocol import Protocol
 from kernels_tilus import band, launching
 from kernels_tilus.arrival import VECTOR
 from kernels_tilus.band import BandConfig, BandScript
+from kernels_tilus.dependent_launch import after_kernel_before, start_dependents
 from kernels_tilus.epilogue import EpilogueScript
 
 
@@ -109,6 +110,10 @@ def strip_layout(config: DecomposeKConfig) -> RegisterLayout:
 class DecomposeKPartials(BandScript):
     """One block: a tile of C over one band of K, stored as it is."""
 
+    def __init__(self, build, pdl):
+        super().__init__(build)
+        self.pdl = pdl
+
     def __call__(
         self,
         a_ptr: void_p,
@@ -125,6 +130,8 @@ class DecomposeKPartials(BandScript):
         self.attrs.blocks = [cdiv(m, block_m), cdiv(n_units * self.vector_n, block_n), split_k]
         self.attrs.cluster_blocks = [self.cluster_m, 1, 1]
         self.attrs.warps = self.num_warps
+        if self.pdl:
+            start_dependents()
         n: int32 = n_units * self.vector_n
         offset_m: int32 = self.blockIdx.x * block_m
         offset_n: int32 = self.blockIdx.y * block_n
@@ -143,9 +150,10 @@ class DecomposeKPartials(BandScript):
 class DecomposeKReduction(EpilogueScript):
     """One block: a tile of C, [reduce_rows, reduce_block] for the vector reducer, over all splits."""
 
-    def __init__(self, build, config, vector):
+    def __init__(self, build, config, vector, pdl):
         super().__init__(build.dtype, build.out_dtype, build.vectors.c, build.epilogue)
         self.split_k = config.split_k
+        self.pdl = pdl
         self.vector = vector
         if vector:
             self.block_m, self.block_n = config.reduce_rows, config.reduce_block
@@ -175,7 +183,8 @@ class DecomposeKReduction(EpilogueScript):
         offset_m: int32 = self.blockIdx.x * block_m
         offset_n: int32 = self.blockIdx.y * block_n
 
-        partials = self.global_view(partials_ptr, dtype=float32, shape=[self.split_k, m, n])
+        written: void_p = after_kernel_before(partials_ptr) if self.pdl else partials_ptr
+        partials = self.global_view(written, dtype=float32, shape=[self.split_k, m, n])
         acc = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
         if self.vector:
             bands = self.load_global(partials, offsets=[0, offset_m, offset_n], shape=[self.split_k, block_m, block_n])
@@ -192,11 +201,13 @@ class DecomposeKReduction(EpilogueScript):
 
 
 @lru_cache(maxsize=4096)
-def _scripts(problem: Matmul, config: DecomposeKConfig, vectors: band.Vectors, reducer: str):
+def _scripts(problem: Matmul, config: DecomposeKConfig, vectors: band.Vectors, variant: str):
     build = band.settings(problem, config, vectors)
     # The product does not depend on the epilogue: one build serves all.
     product = replace(build, epilogue=Epilogue.NONE.value)
-    return DecomposeKPartials(product), DecomposeKReduction(build, config, reducer == "vector")
+    reduced = product if variant == "vector_unfused" else build
+    pdl = variant == "vector_pdl"
+    return DecomposeKPartials(product, pdl), DecomposeKReduction(reduced, config, variant != "tile", pdl)
 
 
 def matmul(
@@ -212,7 +223,8 @@ def matmul(
 ) -> Tensor:
     """C [M, N] = epilogue(a [M, K] @ b [K, N]), see common.checks.matmul_problem for what is accepted and raised.
 
-    variant: 'vector' or 'tile' names the reducer; 'vector_unfused' applies the epilogue in torch, afterwards.
+    variant: 'vector' or 'tile' names the reducer; 'vector_pdl' launches it dependently (Hopper and later);
+    'vector_unfused' applies the epilogue in torch, afterwards.
     CPU tensors run in the interpreter. config: None takes the tuned one of this device. Raises ValueError for one that
     the problem cannot run on.
     """
@@ -221,8 +233,7 @@ def matmul(
     a, stored_b, bias, out, m, n_units, k_units, split_k, stride_am, stride_b, *out_strides = operands
     partials = torch.empty(split_k, m, problem.n, dtype=torch.float32, device=a.device)
     unfused = variant == "vector_unfused"
-    fused_problem = replace(problem, epilogue=Epilogue.NONE) if unfused else problem
-    product, reduction = _scripts(fused_problem, config, vectors, variant.removesuffix("_unfused"))
+    product, reduction = _scripts(problem, config, vectors, variant)
     launching.launch(product, a, stored_b, partials, m, n_units, k_units, split_k, stride_am, stride_b)
     launching.launch(reduction, None if unfused else bias, out, partials, m, n_units, *out_strides)
     return epilogue.apply_(out, bias) if unfused else out
@@ -230,8 +241,6 @@ def matmul(
 
 def build(problem: Matmul, config: DecomposeKConfig, *, variant: str) -> None:
     """Compiles for the current target into tilus' cache, for tensors as the launcher and the problem allocate them."""
-    if variant == "vector_unfused":
-        problem, variant = replace(problem, epilogue=Epilogue.NONE), "vector"
     for script in _scripts(problem, config, band.vectors(problem), variant):
         launching.build(script)
 
@@ -246,18 +255,30 @@ def _supports_unfused(problem: Matmul, config: DecomposeKConfig | None = None) -
     return supports(problem, config)
 
 
+def _supports_pdl(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0):
+        return "programmatic dependent launch needs compute capability 9.0"
+    return supports(problem, config)
+
+
+_SUPPORTS = {
+    "vector": supports,
+    "tile": _supports_tile,
+    "vector_unfused": _supports_unfused,
+    "vector_pdl": _supports_pdl,
+}
 KERNELS = tuple(
     Kernel(
         name="decompose_k",
         variant=variant,
         language=Language.TILUS,
-        protocol=Protocol.SEPARATE,
+        protocol=Protocol.SEPARATE_PDL if variant == "vector_pdl" else Protocol.SEPARATE,
         launch=partial(matmul, variant=variant),
         config_type=DecomposeKConfig,
         configs=partial(configs, variant=variant),
         default_config=default_config,
         build=partial(build, variant=variant),
-        supports={"tile": _supports_tile, "vector_unfused": _supports_unfused}.get(variant, supports),
+        supports=_SUPPORTS[variant],
         deterministic=True,
         # The unfused epilogue rounds the product, then its own result.
         roundings=lambda config, rounds=2 if variant == "vector_unfused" else 1: rounds,
@@ -265,6 +286,6 @@ KERNELS = tuple(
         launches=3 if variant == "vector_unfused" else 2,
         tuned_as="tilus/decompose_k.vector" if variant == "vector_unfused" else "",
     )
-    for variant in ("vector", "tile", "vector_unfused")
+    for variant in _SUPPORTS
 )
 _BY_VARIANT = {kernel.variant: kernel for kernel in KERNELS}

@@ -118,8 +118,8 @@ _ATOMIC = re.compile(r"cuda_atomic_(add|sub|min|max|exchange|cas)(?:_(acq_rel|ac
 _REDUCE = re.compile(r"cuda_red_(?:cta|gpu|sys)_global_(add|min|max)(?:_noftz)?_[a-z]+\d+")
 _LOAD = re.compile(r"cuda_ld(?:_(acquire|relaxed)_(?:cta|gpu|sys))?(?:_global)?_b\d+_\w+")
 _STORE = re.compile(r"cuda_st(?:_(release|relaxed)_(?:cta|gpu|sys))?(?:_global)?_b\d+_\w+")
-# Shared memory as an address and as a pointer: here both are a Pointer.
-_ADDRESS = ("cuda_cvta_generic_to_cta_shared", "cuda_cvta_cluster_shared_to_generic")
+# Memory as an address and as a pointer: here both are a Pointer. Kernels run one after the other here, and none waits.
+_ADDRESS = ("cuda_cvta_generic_to_cta_shared", "cuda_cvta_cluster_shared_to_generic", "cuda_after_kernel_before")
 _RMW: dict[str, Callable] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -273,6 +273,8 @@ class Compiler:
             return lambda block: _math(function, [arg(block) for arg in args], dtypes)
         if name in _ADDRESS:
             return args[0]
+        if name == "cuda_start_dependents":
+            return lambda block: None
         if name == "cuda_mapa_shared":
             return lambda block: mapped(args[0](block), args[1](block))
         if match := _ATOMIC.fullmatch(name):
