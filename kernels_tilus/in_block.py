@@ -11,8 +11,8 @@ Launches     1
 
 fma     on CUDA cores, for few rows, where a tensor core's 16 stand empty: A and B go from global memory to registers,
         and no shared memory is filled or waited for. The loads of a step, 16 bytes each, are under way together: ptxas
-        does not move those of the next one before the sums of this, so that a step is long, and a thread keeps a sum
-        for each of its k in it. B is read once for every block_m rows, A once for every block_n columns.
+        does not move those of the next one before the sums of this, so that a step is long. B is read once for every
+        block_m rows, A once for every block_n columns.
 mma     on tensor cores: each warp multiplies a slice of the step (sliced_k.py), fed by the cp.async pipeline of mma.py.
         Of a block_n below an mma's eight columns, those of the neighbours are filled with zeros, not read.
 
@@ -39,7 +39,7 @@ from kernels_tilus.band import BandScript
 from kernels_tilus.sliced_k import sliced_dot
 
 PER_THREAD = 8  # fma: of K, 16 bytes of a half-precision row
-MOST_SUMS = 128  # fma: a thread's registers for acc
+MOST_PRODUCTS = 128  # fma: of a thread in a step
 MMA_ROWS, MMA_COLUMNS, MMA_K = 16, 8, 16
 WIDEST_DEFAULT = 16  # columns of default_config's tiles
 
@@ -86,7 +86,7 @@ def default_config(problem: Matmul, *, variant: str) -> MatmulConfig:
     block_n = 1
     while block_n < WIDEST_DEFAULT and cdiv(problem.n, block_n) > GRID_LIMIT:
         block_n *= 2
-    room = MOST_SUMS // PER_THREAD  # for rows, times columns, times loads
+    room = MOST_PRODUCTS // PER_THREAD  # for rows, times columns, times loads
     most_rows = min(8, room // block_n)
     block_m = next(rows for rows in (1, 2, 4, 8) if rows >= problem.m or rows == most_rows)
     return _fma_config(block_m, block_n, max(1, room // (block_n * max(4, 2 * block_m))), 4)
@@ -109,8 +109,9 @@ def _fma_cannot(config: MatmulConfig) -> str | None:
     threads = 32 * config.num_warps
     if reason := _not_shared(config, threads * PER_THREAD):
         return reason
-    if (sums := config.block_m * config.block_n * config.block_k // threads) > MOST_SUMS:
-        return f"a {config.block_m}x{config.block_n}x{config.block_k} step takes {sums} sums a thread, over {MOST_SUMS}"
+    if (products := config.block_m * config.block_n * config.block_k // threads) > MOST_PRODUCTS:
+        step = f"a {config.block_m}x{config.block_n}x{config.block_k} step"
+        return f"{step} is {products} products a thread, over {MOST_PRODUCTS}"
     return None
 
 
@@ -148,14 +149,18 @@ class InBlockFma(BandScript):
 
     def __init__(self, build):
         super().__init__(build)
-        threads = 32 * self.num_warps
-        steps = self.block_k // threads
-        # What a thread loads at once stands along the dimension along which B is contiguous.
+        self.threads = threads = 32 * self.num_warps
+        own = self.block_k // threads
+        # What a thread loads at once stands along the dimension along which B is contiguous. By thread its own k are a
+        # dimension of their own.
         if self.stored_nk:
-            loads = steps // PER_THREAD
-            self.sums = local(self.block_m, self.block_n, loads).spatial(1, 1, threads).local(1, 1, PER_THREAD)
+            each = local(self.block_m, self.block_n, own // PER_THREAD)
+            self.products = each.spatial(1, 1, threads).local(1, 1, PER_THREAD)
+            self.by_thread = local(self.block_m, self.block_n, 1, 1).spatial(1, 1, threads, 1).local(1, 1, 1, own)
         else:
-            self.sums = local(1, 1, steps).spatial(1, 1, threads).local(self.block_m, self.block_n, 1)
+            self.products = local(1, 1, own).spatial(1, 1, threads).local(self.block_m, self.block_n, 1)
+            self.by_thread = local(1, 1, 1, own).spatial(1, 1, threads, 1).local(self.block_m, self.block_n, 1, 1)
+        self.sums = local(self.block_m, self.block_n, 1).spatial(1, 1, threads)
 
     def __call__(
         self,
@@ -185,12 +190,14 @@ class InBlockFma(BandScript):
         b_strides = [stride_b, 1] if self.stored_nk else [1, stride_b]
         gb = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k], strides=b_strides)
 
-        acc = self.register_tensor(dtype=float32, shape=[block_m, block_n, block_k], init=0.0)
+        acc = self.register_tensor(dtype=float32, shape=[block_m, block_n, self.threads], init=0.0)
         self.annotate_layout(acc, self.sums)
         for step_k in self.range(0, k, block_k):
             a = self.cast(self.load_global(ga, offsets=[offset_m, step_k], shape=[block_m, block_k]), dtype=float32)
             b = self.cast(self.load_global(gb, offsets=[offset_n, step_k], shape=[block_n, block_k]), dtype=float32)
-            self.add(acc, self.unsqueeze(a, dim=1) * self.unsqueeze(b, dim=0), out=acc)
+            products = self.unsqueeze(a, dim=1) * self.unsqueeze(b, dim=0)
+            self.annotate_layout(products, self.products)
+            self.add(acc, self.sum(self.view(products, layout=self.by_thread), dim=3), out=acc)
         total = self.sum(acc, dim=2)
         self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
 

@@ -44,7 +44,9 @@ TILES = [
     *[(32, 64, 32, 4, 5), (32, 64, 64, 4, 5), (32, 64, 128, 4, 5)],
     *[(64, 64, 32, 4, 3), (64, 64, 32, 4, 4), (64, 64, 64, 4, 3), (64, 64, 128, 4, 4), (64, 64, 128, 4, 5)],
     *[(64, 64, 64, 8, 5), (64, 64, 128, 8, 4)],
-    # ... deeper ones for few rows, as long bands want many bytes in flight ...
+    # ... narrow ones, so that few bands make many programs; deeper ones for few rows, as long bands want many bytes in
+    # flight ...
+    *[(16, 8, 128, 1, 6), (16, 8, 256, 1, 4), (16, 8, 256, 1, 6), (16, 8, 512, 1, 3)],
     *[(16, 16, 256, 2, 4), (16, 16, 256, 4, 4), (16, 16, 512, 2, 3), (16, 32, 256, 4, 3), (32, 16, 256, 4, 4)],
     # ... and wider ones for many: block_m a multiple of 64 and 4 warps make wgmma.
     *[(16, 64, 128, 4, 4), (16, 64, 256, 4, 3), (64, 128, 64, 4, 4), (64, 128, 128, 4, 3), (128, 128, 64, 8, 4)],
@@ -111,7 +113,7 @@ def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
     if reason := too_many_blocks({"K": config.split_k}):
         return reason
     blocks = (config.block_m, config.block_n, config.block_k)
-    least = (8 if config.swap else 16, 16, 16)
+    least = (8, 16, 16) if config.swap else (16, 8, 16)
     if any(block < size or block & (block - 1) for block, size in zip(blocks, least, strict=True)):
         return f"blocks {blocks} are not powers of two, {least} or more"
     shared = (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages

@@ -139,7 +139,7 @@ def test_what_tilus_leaves_to_fma(problem, reason):
         ("triton/in_block.mma", {"num_stages": 9}, "bytes of shared memory"),
         ("tilus/in_block.fma", {"split_k": 2}, "as all warps share K"),
         ("tilus/in_block.fma", {"block_k": 512}, "multiples of 1024"),
-        ("tilus/in_block.fma", {"block_m": 16}, "1024 sums a thread"),
+        ("tilus/in_block.fma", {"block_m": 16}, "1024 products a thread"),
         ("tilus/in_block.mma", {"num_warps": 1}, "as all warps share K"),
         ("tilus/in_block.mma", {"block_k": 32}, "multiples of 64"),
         ("tilus/in_block.mma", {"block_m": 8}, "for block_m 16 or more"),
