@@ -4,8 +4,8 @@
     program   C[m, n] = epilogue(sum over w of sums[w, m, n])        fp32, one rounding
 
 Grid         (tiles of N, tiles of M); a program walks all of K in steps of block_k, shared out evenly to its warps
-Who sums     a warp its share in fp32 registers; the lanes and the warps one reduction, mma's at the end, fma's after
-             each step
+Who sums     a warp its share in fp32 registers; one reduction at the end the lanes and the warps, and, of fma with B
+             stored [K, N], one after each step
 Deterministic yes: each element's sum has one fixed order
 Workspace    none
 Launches     1
@@ -38,6 +38,7 @@ from common.protocol import Protocol
 from kernels_triton import band
 from kernels_triton.band import finish
 
+WIDEST_LOAD = 16  # bytes
 REGISTERS_OF_THREAD = 255
 REGISTERS_OF_BLOCK = 65536
 MOST_ROWS = {"fma": 16, "mma": 64}  # of default_config's tiles
@@ -140,6 +141,7 @@ def _matmul_in_block_fma_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    OWN: tl.constexpr,
     EPILOGUE: tl.constexpr,
 ):
     offs_m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -150,14 +152,17 @@ def _matmul_in_block_fma_kernel(
     b_ptrs = b_ptr + offs_n[None, :, None].to(tl.int64) * stride_bn + offs_k[None, None, :].to(tl.int64) * stride_bk
     a_mask = (offs_m < m)[:, None, None]
     b_mask = (offs_n < n)[None, :, None]
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    # Of the OWN neighbours along K that a thread loads at once it keeps one sum; sums of several threads meet at the end.
+    sums = tl.zeros((BLOCK_M, BLOCK_N, BLOCK_K // OWN), dtype=tl.float32)
     for k_start in range(0, k, BLOCK_K):
         k_mask = (k_start + offs_k < k)[None, None, :]
         b = tl.load(b_ptrs, mask=b_mask & k_mask, other=0.0)
         a = tl.load(a_ptrs, mask=a_mask & k_mask, other=0.0)
-        acc += tl.sum(a.to(tl.float32) * b.to(tl.float32), axis=2)
+        products = a.to(tl.float32) * b.to(tl.float32)
+        sums += tl.sum(products.reshape(BLOCK_M, BLOCK_N, BLOCK_K // OWN, OWN), axis=3)
         a_ptrs += BLOCK_K
         b_ptrs += BLOCK_K * stride_bk
+    acc = tl.sum(sums, axis=2)
     finish(acc, bias_ptr, c_ptr, m, n, stride_cm, stride_cn, offs_m, offs_n, EPILOGUE)
 
 
@@ -221,7 +226,10 @@ def _launch(problem: Matmul, config: MatmulConfig, variant: str, tensors, in_str
         # ptxas is told how many registers there are: by itself it spares them, so that many warps fit, and for that
         # delays the loads until those before them are used.
         registers = min(REGISTERS_OF_THREAD, REGISTERS_OF_BLOCK // (32 * config.num_warps))
-        start(_matmul_in_block_fma_kernel, grid, *arguments, **meta, num_warps=config.num_warps, maxnreg=registers)
+        # Stored [K, N], a thread's neighbours stand along N: all of K meets in each step.
+        own = WIDEST_LOAD // problem.dtype.itemsize if problem.layout is Layout.NK else block_k
+        options = {"OWN": own, "num_warps": config.num_warps, "maxnreg": registers}
+        start(_matmul_in_block_fma_kernel, grid, *arguments, **meta, **options)
 
 
 def matmul(
