@@ -91,7 +91,7 @@ def test_bad_input_is_refused(kernel, case, device, monkeypatch):
 def test_a_config_that_cannot_run_is_refused(kernel, device):
     problem = Matmul(M, N, K, epilogue=Epilogue.RELU)
     too_large = replace(kernel.default_config(problem), block_k=1 << 16, num_stages=8)
-    with pytest.raises(ValueError, match=r"bytes of shared memory|registers|sums a thread"):
+    with pytest.raises(ValueError, match=r"bytes of shared memory|registers|products a thread"):
         cases.run(kernel, problem, problem.inputs(device), config=too_large)
 
 

@@ -1,14 +1,17 @@
 """decompose_k, in every language that has it; and the strips of its vector reducers."""
 
+import re
 from dataclasses import replace
 
 import matmul_cases
 import pytest
 import torch
+from cuda_source import cuda_sources
 
 from bench import contenders
 from common.accuracy import Judge
 from common.epilogue import Epilogue
+from common.kernel import Language
 from common.problem import Layout, Matmul
 from kernels_tilus import decompose_k
 
@@ -56,3 +59,18 @@ def test_every_strip_covers_the_output(language, strip, problem, device):
 def test_a_strip_that_the_threads_cannot_share_is_refused(change, reason):
     kernel, problem = contenders.find("tilus/decompose_k.vector"), Matmul(16, 256, 7168, layout=Layout.NK)
     assert reason in kernel.supports(problem, replace(kernel.default_config(problem), **change))
+
+
+def test_the_second_kernel_is_launched_dependently_and_reads_after_its_wait(tmp_path):
+    """By all of its loads' address: it comes out of the wait. The first one lets it start, and nobody else does."""
+    problem = Matmul(16, 256, 7168, layout=Layout.NK)
+    kernels = {of.variant: of for of in matmul_cases.kernels_named("decompose_k") if of.language is Language.TILUS}
+    config = kernels["vector"].default_config(problem)
+    product, reduction = cuda_sources(kernels["vector_pdl"], problem, config, tmp_path)
+    assert "griddepcontrol.launch_dependents;" in product and "cudaLaunchKernelEx" not in product
+    assert "cudaLaunchKernelEx(&config, " in reduction and "<<<" not in reduction
+    (waited,) = re.findall(r"\*(\w+) = \(\(void\*\)\(tilus_cuda_after_kernel_before\(partials_ptr\)\)\);", reduction)
+    assert len(re.findall(r"\bpartials_ptr\b", reduction.partition("__global__")[2].partition("DLL void")[0])) == 2
+    assert re.search(rf"gmem = \(\(float\*\)\({waited}\)\);", reduction)
+    for plain in cuda_sources(kernels["vector"], problem, config, tmp_path):
+        assert "griddepcontrol" not in plain and "cudaLaunchKernelEx" not in plain

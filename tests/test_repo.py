@@ -17,6 +17,7 @@ SHARED = {
     "atomics",
     "band",
     "bitwise",
+    "dependent_launch",
     "epilogue",
     "interpreter",
     "launching",
