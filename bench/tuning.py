@@ -6,7 +6,8 @@
     check     each against float64
     time      in stages: all for a few rounds, the fastest third for twice as many, ...
     refine    build, check and time what lies next to the leaders in the space, of which the sample holds most tiles
-              with one split only, and what is likest to the best of the kernel's twin in the other language
+              with one split only, and what is likest to the best of the kernel's twin in the other language and of
+              its kin, the other kernels of its own
     confirm   the winner again, with fresh samples: that is the time reported
 
 Checking and timing happen in a process that may die; the config it died of is out, the rest go on in a new one. A
@@ -54,7 +55,7 @@ FIRST_ROUNDS = 3
 FINALISTS = 4
 CONFIRMING_ROUNDS = 20
 # One in so many of the configs allowed is kept for neighbours of the leaders, and one in so many of these for those of
-# the leader in the other language.
+# the leader in the other language, and as many for those of other kernels in its own.
 REFINING = 4
 
 
@@ -149,8 +150,12 @@ def tune(
         for kernel in kernels:
             if contest := contests.get(kernel.full_name):
                 left = 0 if contest.found.out_of_time else limit.configs - len(contest.entered)
-                twin = _leading_twin(kernel, problem, slug, contests, searches)
-                likest = neighbours(kernel, problem, twin, contest.entered, left // REFINING)
+                led = partial(_leader, problem, slug, contests, searches)
+                likest: list[Config] = []
+                for others in ([led(twin_of(kernel))], [led(name) for name in kin_of(kernel)]):
+                    leaders = [leader for leader in others if leader is not None]
+                    entered = contest.entered.union(likest)
+                    likest += neighbours(kernel, problem, leaders, entered, left // REFINING)
                 entered = contest.entered.union(likest)
                 near = neighbours(kernel, problem, contest.leaders, entered, left - len(likest))
                 chosen[kernel.full_name] = likest + near
@@ -230,18 +235,38 @@ def neighbours(
     return sorted(untried, key=apart)[:count]
 
 
-def _leading_twin(
-    kernel: Kernel, problem: Problem, slug: str, contests: dict[str, "Contest"], searches: dict[str, Search]
-) -> list[Config]:
-    """What leads in the other language of this kernel: here, in a search that was kept, or in the device's table."""
+def twin_of(kernel: Kernel) -> str:
+    """The full name that this kernel has in the other language."""
     other = Language.TILUS if kernel.language is Language.TRITON else Language.TRITON
-    twin = replace(kernel, language=other).full_name
-    if twin in contests:
-        return contests[twin].leaders[:1]
-    if twin in searches:
-        return [searches[twin].config] if searches[twin].config else []
-    picked = [tuned.pick(known, problem, slug) for known in listed.all_contenders() if known.full_name == twin]
-    return [config for config, source in picked if source == "tuned"]
+    return replace(kernel, language=other).full_name
+
+
+def kin_of(kernel: Kernel) -> list[str]:
+    """Full names of the other kernels of its language whose configs have what its own have: a product that is fast
+    under one protocol mostly is under another."""
+    return [
+        known.full_name
+        for known in listed.all_contenders()
+        if (known.language, known.op) == (kernel.language, kernel.op)
+        and known.full_name != kernel.full_name
+        and not known.tuned_as
+        and (issubclass(known.config_type, kernel.config_type) or issubclass(kernel.config_type, known.config_type))
+    ]
+
+
+def _leader(
+    problem: Problem, slug: str, contests: dict[str, "Contest"], searches: dict[str, Search], name: str
+) -> Config | None:
+    """What leads of the kernel of this name: here, in a search that was kept, or in the device's table."""
+    if name in contests:
+        return next(iter(contests[name].leaders), None)
+    if name in searches:
+        return searches[name].config
+    for known in listed.all_contenders():
+        if known.full_name == name:
+            config, source = tuned.pick(known, problem, slug)
+            return config if source == "tuned" else None
+    return None
 
 
 @dataclass

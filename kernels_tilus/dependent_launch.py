@@ -1,9 +1,9 @@
 """Programmatic dependent launch, which tilus 0.2.0 does not have: the blocks of a kernel may start while the one before
 it on the stream is running, and go on to where they wait for it.
 
-Two functions add what the kernels say: `start_dependents` in the one before, `after_kernel_before` in the one after. How
-the latter is launched is the host's matter: tilus writes `kernel<<<...>>>`, which has no place for the attribute that
-lets it start early, so kernels that wait are given another launch here.
+Two functions add what the kernels say: `start_dependents` in the one before, `after_kernel_before` in the one after.
+How the latter is launched is the host's matter: tilus writes `kernel<<<...>>>`, which has no place for the attribute
+that lets it start early, so kernels that wait are given another launch here.
 
 Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization"; PTX ISA, `griddepcontrol`.
 """

@@ -152,7 +152,7 @@ def _matmul_in_block_fma_kernel(
     b_ptrs = b_ptr + offs_n[None, :, None].to(tl.int64) * stride_bn + offs_k[None, None, :].to(tl.int64) * stride_bk
     a_mask = (offs_m < m)[:, None, None]
     b_mask = (offs_n < n)[None, :, None]
-    # Of the OWN neighbours along K that a thread loads at once it keeps one sum; sums of several threads meet at the end.
+    # Of OWN neighbours along K, which a thread loads at once, it keeps one sum; those of threads meet at the end.
     sums = tl.zeros((BLOCK_M, BLOCK_N, BLOCK_K // OWN), dtype=tl.float32)
     for k_start in range(0, k, BLOCK_K):
         k_mask = (k_start + offs_k < k)[None, None, :]

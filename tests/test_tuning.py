@@ -239,6 +239,19 @@ def test_what_led_in_the_other_language_before_is_tried_too(in_process, table, m
     assert sampled.isdisjoint(likest) and near.issuperset(likest)
 
 
+def test_what_leads_under_another_protocol_is_tried_too(in_process, table, monkeypatch):
+    """Of the same language: the same tile and engine, where the space has them."""
+    kernel, other = find("tilus/atomic"), find("tilus/last_arriver")
+    known = other.configs(PROBLEM)[-1]
+    entry = {"problem": PROBLEM.key, "config": dataclasses.asdict(known)}
+    (table / "none.json").write_text(json.dumps({other.full_name: [entry]}))
+    monkeypatch.setattr(tuning._Trial, "time", lambda trial, configs, rounds: [float(c.block_k) for c in configs])
+    assert other.full_name in tuning.kin_of(kernel) and "triton/last_arriver" not in tuning.kin_of(kernel)
+    tuned_here(kernel)
+    sampled, near = (set(chosen[kernel.full_name]) for chosen in in_process)
+    assert near.issuperset(neighbours(kernel, PROBLEM, [known], sampled, 2))
+
+
 def row(contender: str, problem: Matmul, config: dict, source: str = "search", **values):
     values |= {"problem": problem_fields(problem), "config": config, "config_source": source}
     return dataclasses.replace(made_rows.row(contender), **values)
