@@ -7,7 +7,7 @@
 Grid         (tiles of M, tiles of N, split_k), z slowest: lower splits start first, which is what the waiting needs
 Who sums     every block its band in fp32 registers, then its turn; the hand-over is through L2
 Deterministic yes: split order is summation order
-Workspace    one int32 a tile; the fp32 variant 4 bytes an element of the padded C more
+Workspace    one int32 a tile; the fp32 variant 4 bytes an element of C more
 Launches     1
 
 Two variants: *in_place*, the running sum stands in C and is rounded to C's dtype at every turn, with semaphores from
@@ -117,7 +117,7 @@ class SemaphoreMatmul(BandScript):
                 strides = [stride_cm_units * self.vector_c, 1] if self.vector_c > 0 else [stride_cm_units, stride_cn]
                 running = self.global_view(c_ptr, dtype=self.out_dtype, shape=[m, n], strides=strides)
             else:
-                running = self.global_view(running_ptr, dtype=float32, shape=[tiles_m * block_m, tiles_n * block_n])
+                running = self.global_view(running_ptr, dtype=float32, shape=[m, n])
 
             if split > 0:
                 self.lock_semaphore(semaphore, value=ticket + split)
@@ -171,8 +171,7 @@ def matmul(
         else:
             semaphores = workspace.semaphores(tiles_m * tiles_n, a.device)
         if not in_place:
-            shape = tiles_m * config.block_m, tiles_n * config.block_n
-            running = torch.empty(shape, dtype=torch.float32, device=a.device)
+            running = torch.empty(problem.m, problem.n, dtype=torch.float32, device=a.device)
     vectors, operands = band.operands(problem, config, a, b, bias, out)
     script = _script(problem, config, vectors, in_place, pooled)
     launching.launch(script, *operands, running, semaphores, ticket)
@@ -192,7 +191,7 @@ def workspace_bytes(problem: Matmul, config: MatmulConfig, *, variant: str) -> i
     tiles = cdiv(problem.m, config.block_m) * cdiv(problem.n, config.block_n)
     if variant == "in_place":
         return 8 * 4 * tiles  # in tilus 0.2.0 a pool's tensor takes eight times its bytes: it multiplies bits by eight
-    return 4 * tiles + 4 * tiles * config.block_m * config.block_n
+    return 4 * tiles + 4 * problem.m * problem.n
 
 
 KERNELS = tuple(
