@@ -91,21 +91,21 @@ def _programs(problem: Matmul, config: StreamKConfig) -> int:
 
 
 @triton.jit
-def share_begin(program, work, programs):
-    """The first step of a program's share: shares of work // programs, one more for the first work % programs."""
-    return program * (work // programs) + min(program, work % programs)
+def share_begin(program, share, longer):
+    """The first step of a program's share: `share` steps, and one more for the first `longer` programs."""
+    return program * share + min(program, longer)
 
 
 @triton.jit
-def program_of(step, work, programs):
+def program_of(step, share, longer):
     """The program whose share `step` lies in: the first term counts the longer shares, and is the larger one until
     they end."""
-    return max(step // (work // programs + 1), (step - work % programs) // (work // programs))
+    return max(step // (share + 1), (step - longer) // share)
 
 
 # steps: K in steps of BLOCK_K, as an argument, since K = 1 is a constant of the compiler, and on what folds from it
 # Triton 3.6 stops in TritonGPUCoalesce.
-@triton.jit(do_not_specialize=["m", "steps", "programs", "ticket"])
+@triton.jit(do_not_specialize=["m", "steps", "share", "longer", "ticket"])
 def _matmul_stream_k_kernel(
     a_ptr,
     b_ptr,
@@ -122,7 +122,8 @@ def _matmul_stream_k_kernel(
     stride_bn,
     stride_cm,
     stride_cn,
-    programs,
+    share,
+    longer,
     ticket,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -135,14 +136,12 @@ def _matmul_stream_k_kernel(
     TILES: tl.constexpr,
     EPILOGUE: tl.constexpr,
 ):
-    work = tl.cdiv(m, BLOCK_M) * tl.cdiv(n, BLOCK_N) * steps
     program = tl.program_id(0)
-    begin = share_begin(program, work, programs)
-    end = share_begin(program + 1, work, programs)
+    begin = share_begin(program, share, longer)
+    end = share_begin(program + 1, share, longer)
     for tile in range(begin // steps, tl.cdiv(end, steps)):
-        first_program = program_of(tile * steps, work, programs)
-        sharers = program_of((tile + 1) * steps - 1, work, programs) - first_program + 1
-        if sharers > 1:
+        shared = (begin > tile * steps) | (end < (tile + 1) * steps)
+        if shared:
             announce(counters_ptr + tile, ticket)
         pid_m, pid_n = tile_of(tile, m, n, BLOCK_M, BLOCK_N, GROUP_M)
         offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -155,9 +154,12 @@ def _matmul_stream_k_kernel(
             BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, SWAP, TMA,
         )
         # fmt: on
-        if sharers == 1:
+        if not shared:
             finish(acc, bias_ptr, c_ptr, m, n, stride_cm, stride_cn, offs_m, offs_n, EPILOGUE)
         else:
+            # Who shares the tile is worked out behind the product: loads would wait for the divisions.
+            first_program = program_of(tile * steps, share, longer)
+            sharers = program_of((tile + 1) * steps - 1, share, longer) - first_program + 1
             mask = (offs_m[:, None] < m) & (offs_n[None, :] < n)
             elements = tl.cast(BLOCK_M * BLOCK_N, tl.int64)
             offs = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -172,12 +174,13 @@ def _matmul_stream_k_kernel(
 def _launch(problem: Matmul, config: StreamKConfig, tensors, in_strides, out_strides, ticket, start):
     """tensors: a, b, bias, out, counters, partials."""
     steps, programs = triton.cdiv(problem.k, config.block_k), _programs(problem, config)
+    share, longer = divmod(_work(problem, config), programs)
     start(
         _matmul_stream_k_kernel,
         (programs,),
         *band.operands(problem, config, *tensors[:2]),
         *tensors[2:],
-        *(problem.m, problem.n, problem.k, steps, *in_strides, *out_strides, programs, ticket),
+        *(problem.m, problem.n, problem.k, steps, *in_strides, *out_strides, share, longer, ticket),
         **band.meta(problem, config),
         TILES=tiles_in_flight(config),
         EPILOGUE=problem.epilogue.value,

@@ -25,9 +25,9 @@ class TestStreamK(cases.ArrivalTests):
 @triton.jit
 def _shares_kernel(begin_ptr, program_ptr, work, programs):
     for program in range(programs + 1):
-        tl.store(begin_ptr + program, share_begin(program, work, programs))
+        tl.store(begin_ptr + program, share_begin(program, work // programs, work % programs))
     for step in range(work):
-        tl.store(program_ptr + step, program_of(step, work, programs))
+        tl.store(program_ptr + step, program_of(step, work // programs, work % programs))
 
 
 @pytest.mark.parametrize(("work", "programs"), [(1, 1), (7, 7), (8, 7), (13, 7), (14, 7), (50, 1), (896, 264)])
