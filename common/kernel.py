@@ -10,6 +10,7 @@ from torch import Tensor
 from common.problem import Matmul, Problem
 from common.protocol import Protocol
 
+DEFAULT_PROGRAMS = 264  # two for each of Hopper's 132 multiprocessors
 GRID_LIMIT = 65535  # blocks along the second dimension of a grid, and along the third
 
 
@@ -65,6 +66,15 @@ def splits(problem: Matmul) -> tuple[int, ...]:
     powers = [1 << i for i in range(1, 9) if 1 << i <= finest and problem.k >> i >= 16]
     divisors = [s for s in range(2, finest + 1) if problem.k % s == 0 and problem.k // s >= 128 and s not in powers]
     return (1, *(powers + divisors)[:16])
+
+
+def default_splits(problem: Matmul, tiles: int, most: int) -> int:
+    """What a kernel splits K into by its own rule, in both languages: a power of two, as many as make DEFAULT_PROGRAMS
+    of these tiles, in bands of 128 and more."""
+    split_k = 1
+    while split_k * 2 <= most and split_k * 2 * tiles <= DEFAULT_PROGRAMS and problem.k // (split_k * 2) >= 128:
+        split_k *= 2
+    return split_k
 
 
 def band_steps(problem: Matmul, config: MatmulConfig) -> int:

@@ -43,7 +43,7 @@ def configs(problem: Matmul) -> list[BandConfig]:
 
 def default_config(problem: Matmul) -> BandConfig:
     """A block or two on each of Hopper's 132 multiprocessors."""
-    return band.default_config(problem, most_splits=32)
+    return band.default_config(problem, most_splits=128)
 
 
 supports = arrival.supports

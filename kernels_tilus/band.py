@@ -17,7 +17,15 @@ from tilus.utils import cdiv
 from torch import Tensor
 
 from common.call import input_strides
-from common.kernel import GRID_LIMIT, MatmulConfig, has_steps, rows_fit, split_where_possible, too_many_blocks
+from common.kernel import (
+    GRID_LIMIT,
+    MatmulConfig,
+    default_splits,
+    has_steps,
+    rows_fit,
+    split_where_possible,
+    too_many_blocks,
+)
 from common.problem import Layout, Matmul
 from kernels_tilus import launching, mma, simt, wgmma
 from kernels_tilus.epilogue import EpilogueScript
@@ -233,10 +241,7 @@ def default_config(problem: Matmul, most_splits: int) -> BandConfig:
     block_n = 16 if problem.m <= 16 else 32 if problem.m <= 256 else WIDEST_DEFAULT
     while block_n < WIDEST_DEFAULT and cdiv(problem.n, block_n) > GRID_LIMIT:
         block_n *= 2
-    tiles = count_tiles(problem, block_m, block_n)
-    split_k = 1
-    while split_k * 2 <= most_splits and split_k * 2 * tiles <= 264 and problem.k // (split_k * 2) >= 256:
-        split_k *= 2
+    split_k = default_splits(problem, count_tiles(problem, block_m, block_n), most_splits)
     if needs_simt(problem):
         return BandConfig(block_m, block_n, 32, split_k, 2 if block_m * block_n == 256 else 4, 2, "simt")
     return BandConfig(block_m, block_n, 128, split_k, 2 if block_m * block_n == 256 else 4, 4)

@@ -74,7 +74,7 @@ def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
 
 def default_config(problem: Matmul) -> DecomposeKConfig:
     """A block or two on each of Hopper's 132 multiprocessors."""
-    chosen = band.default_config(problem, most_splits=32)
+    chosen = band.default_config(problem, most_splits=128)
     return DecomposeKConfig(**vars(chosen))
 
 

@@ -42,7 +42,7 @@ def configs(problem: Matmul) -> list[BandConfig]:
 
 def default_config(problem: Matmul) -> BandConfig:
     """A block or two on each of Hopper's 132 multiprocessors; one block reads what all splits of its tile wrote."""
-    return band.default_config(problem, most_splits=16)
+    return band.default_config(problem, most_splits=32)
 
 
 def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:

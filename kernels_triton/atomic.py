@@ -39,7 +39,7 @@ def configs(problem: Matmul) -> list[BandConfig]:
 
 def default_config(problem: Matmul) -> BandConfig:
     """Two programs on each of Hopper's 132 multiprocessors."""
-    return BandConfig(*band.default_tile(problem, programs=264))
+    return BandConfig(*band.default_tile(problem, most_splits=128))
 
 
 @triton.jit(do_not_specialize=["m", "split_k", "band_steps", "ticket"])

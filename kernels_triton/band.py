@@ -14,7 +14,15 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from common import call, devices
 from common.epilogue import Epilogue
-from common.kernel import Kernel, MatmulConfig, has_steps, rows_fit, split_where_possible, too_many_blocks
+from common.kernel import (
+    Kernel,
+    MatmulConfig,
+    default_splits,
+    has_steps,
+    rows_fit,
+    split_where_possible,
+    too_many_blocks,
+)
 from common.problem import Layout, Matmul
 from kernels_triton.epilogue import apply_epilogue, has_bias
 
@@ -93,15 +101,13 @@ def space(problem: Matmul, splits: tuple[int, ...]) -> list[BandConfig]:
     return split_where_possible(fitting)
 
 
-def default_tile(problem: Matmul, programs: int, most_splits: int = 256) -> tuple[int, int, int, int, int, int]:
-    """block_m, block_n, block_k, split_k, num_warps, num_stages: tiles that cover M up to 64 rows, and bands enough
-    for about `programs` of them, none shorter than 128."""
+def default_tile(problem: Matmul, most_splits: int) -> tuple[int, int, int, int, int, int]:
+    """block_m, block_n, block_k, split_k, num_warps, num_stages: tiles that cover M up to 64 rows, and splits by the
+    rule of both languages."""
     block_m = min(64, max(16, triton.next_power_of_2(problem.m)))
     block_n = 16 if problem.m <= 16 else 32 if problem.m <= 64 else 64
     tiles = triton.cdiv(problem.m, block_m) * triton.cdiv(problem.n, block_n)
-    split_k = 1
-    while split_k * 2 <= most_splits and split_k * 2 * tiles <= programs and problem.k // (split_k * 2) >= 128:
-        split_k *= 2
+    split_k = default_splits(problem, tiles, most_splits)
     block_k = 128 if problem.dtype.itemsize == 2 else 32
     return block_m, block_n, block_k, split_k, 1 if block_m == 16 else 4, 4
 

@@ -65,7 +65,7 @@ def _reducers(split_k: int) -> list[tuple[int, int]]:
 
 def default_config(problem: Matmul) -> DecomposeKConfig:
     """Two programs on each of Hopper's 132 multiprocessors."""
-    return DecomposeKConfig(*band.default_tile(problem, programs=264))
+    return DecomposeKConfig(*band.default_tile(problem, most_splits=128))
 
 
 def supports(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:

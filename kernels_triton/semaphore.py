@@ -44,8 +44,8 @@ def configs(problem: Matmul) -> list[BandConfig]:
 
 
 def default_config(problem: Matmul) -> BandConfig:
-    """A program on each of Hopper's 132 multiprocessors, and at most four turns."""
-    return BandConfig(*band.default_tile(problem, programs=132, most_splits=4))
+    """At most four turns."""
+    return BandConfig(*band.default_tile(problem, most_splits=4))
 
 
 def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:

@@ -64,7 +64,7 @@ def configs(problem: Matmul) -> list[StreamKConfig]:
 
 def default_config(problem: Matmul) -> StreamKConfig:
     """Tiles that cover M up to 64 rows, and two programs on each of Hopper's 132 multiprocessors."""
-    return StreamKConfig(*band.default_tile(problem, programs=1))
+    return StreamKConfig(*band.default_tile(problem, most_splits=1))
 
 
 def supports(problem: Matmul, config: StreamKConfig | None = None) -> str | None:

@@ -34,7 +34,7 @@ def configs(problem: Matmul) -> list[BandConfig]:
 
 def default_config(problem: Matmul) -> BandConfig:
     """Tiles that cover M up to 64 rows."""
-    return BandConfig(*band.default_tile(problem, programs=1))
+    return BandConfig(*band.default_tile(problem, most_splits=1))
 
 
 def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:

@@ -320,6 +320,15 @@ def test_every_band_of_a_space_has_a_step(language, name):
                 assert config.split_k > 1 and (config.split_k - 1) * math.ceil(steps / config.split_k) < steps
 
 
+@pytest.mark.parametrize("name", SPLITTING)
+def test_both_languages_split_alike_by_their_own_rules(name):
+    """As many tiles, as many splits."""
+    for problem in (Matmul(16, 256, 7168), Matmul(16, 16, 65536), Matmul(1, 48, 1024), Matmul(512, 512, 4096)):
+        rules = [find(f"{language}/{name}").default_config(problem) for language in ("triton", "tilus")]
+        tiles = [-(-problem.m // rule.block_m) * -(-problem.n // rule.block_n) for rule in rules]
+        assert tiles[0] == tiles[1] and rules[0].split_k == rules[1].split_k
+
+
 def test_a_k_too_short_for_two_bands_is_not_split():
     for language in ("triton", "tilus"):
         tried = find(f"{language}/atomic").configs(Matmul(16, 64, 16, layout=Layout.NK))
