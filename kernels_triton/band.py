@@ -306,6 +306,7 @@ def range_product(
         offs_k = tl.arange(0, BLOCK_K)
         a_ptrs = a + offs_m[:, None].to(tl.int64) * stride_am + (k_begin + offs_k)[None, :]
         b_ptrs = b + (k_begin + offs_k)[:, None].to(tl.int64) * stride_bk + offs_n[None, :].to(tl.int64) * stride_bn
+        b_step = tl.full([], BLOCK_K, tl.int64) * stride_bk  # more than int32 holds, where rows of B are far apart
         a_mask = offs_m[:, None] < m
         b_mask = offs_n[None, :] < n
         for k_start in range(k_begin, k_end, BLOCK_K):
@@ -319,7 +320,7 @@ def range_product(
                 a_tile = tl.load(a_ptrs, mask=a_mask & k_mask[None, :], other=0.0)
             acc = step_product(a_tile, b_tile, acc, SWAP)
             a_ptrs += BLOCK_K
-            b_ptrs += BLOCK_K * stride_bk
+            b_ptrs += b_step
     return acc.T if SWAP else acc
 
 

@@ -150,6 +150,7 @@ def _matmul_in_block_fma_kernel(
     # Loaded in the three dimensions of the products: what is loaded in two and expanded goes through shared memory.
     a_ptrs = a_ptr + offs_m[:, None, None].to(tl.int64) * stride_am + offs_k[None, None, :]
     b_ptrs = b_ptr + offs_n[None, :, None].to(tl.int64) * stride_bn + offs_k[None, None, :].to(tl.int64) * stride_bk
+    b_step = tl.full([], BLOCK_K, tl.int64) * stride_bk  # more than int32 holds, where rows of B are far apart
     a_mask = (offs_m < m)[:, None, None]
     b_mask = (offs_n < n)[None, :, None]
     # Of OWN neighbours along K, which a thread loads at once, it keeps one sum; those of threads meet at the end.
@@ -161,7 +162,7 @@ def _matmul_in_block_fma_kernel(
         products = a.to(tl.float32) * b.to(tl.float32)
         sums += tl.sum(products.reshape(BLOCK_M, BLOCK_N, BLOCK_K // OWN, OWN), axis=3)
         a_ptrs += BLOCK_K
-        b_ptrs += BLOCK_K * stride_bk
+        b_ptrs += b_step
     acc = tl.sum(sums, axis=2)
     finish(acc, bias_ptr, c_ptr, m, n, stride_cm, stride_cn, offs_m, offs_n, EPILOGUE)
 
@@ -194,6 +195,7 @@ def _matmul_in_block_mma_kernel(
     offs_k = tl.arange(0, SPLIT_K)[:, None] * SHARE + tl.arange(0, SHARE)[None, :]
     a_ptrs = a_ptr + offs_m[None, :, None].to(tl.int64) * stride_am + offs_k[:, None, :]
     b_ptrs = b_ptr + offs_n[None, None, :].to(tl.int64) * stride_bn + offs_k[:, :, None].to(tl.int64) * stride_bk
+    b_step = tl.full([], BLOCK_K, tl.int64) * stride_bk  # more than int32 holds, where rows of B are far apart
     a_mask = (offs_m < m)[None, :, None]
     b_mask = (offs_n < n)[None, None, :]
     sums = tl.zeros((SPLIT_K, BLOCK_M, BLOCK_N), dtype=tl.float32)
@@ -207,7 +209,7 @@ def _matmul_in_block_mma_kernel(
             b = tl.load(b_ptrs, mask=b_mask & k_mask[:, :, None], other=0.0)
         sums = tl.dot(a, b, sums, input_precision="ieee")
         a_ptrs += BLOCK_K
-        b_ptrs += BLOCK_K * stride_bk
+        b_ptrs += b_step
     acc = tl.sum(sums, axis=0)
     finish(acc, bias_ptr, c_ptr, m, n, stride_cm, stride_cn, offs_m, offs_n, EPILOGUE)
 

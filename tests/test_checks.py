@@ -9,6 +9,7 @@ import torch
 import kernels_tilus
 import kernels_triton
 from common import checks
+from common.accuracy import Judge
 from common.epilogue import Epilogue
 from common.problem import Layout, Matmul
 
@@ -133,6 +134,20 @@ def test_rows_that_offsets_do_not_reach_are_refused(kernel, name):
         ValueError, match=rf"{name} has shape .*, strides \({apart + 16}, 1\); accepted: 2147483648 elem"
     ):
         kernel.launch(**tensors, epilogue=Epilogue.RELU)
+
+
+@pytest.mark.gpu  # it takes 16 GiB, ...
+@pytest.mark.xdist_group("rows far apart")  # ... once
+@pytest.mark.parametrize("kernel", cases.matmul_kernels(kernels_triton), ids=lambda kernel: kernel.full_name)
+def test_rows_that_int32_does_not_reach_are_read(kernel, device):
+    block_k = kernel.default_config(Matmul(M, N, 1 << 12)).block_k
+    problem = Matmul(M, N, 4 * block_k, epilogue=Epilogue.RELU)
+    inputs = problem.inputs(device)
+    rows_apart = torch.empty_strided((problem.k, N), ((1 << 31) // block_k + 16, 1), dtype=BF16, device=device)
+    apart = inputs._replace(b=rows_apart.copy_(inputs.b))
+    config = replace(kernel.default_config(problem), block_k=block_k)
+    out = cases.run(kernel, problem, apart, config=config)
+    cases.assert_right(kernel, problem, Judge(problem, inputs), out, config)
 
 
 def test_what_the_vector_reducer_counts_is_refused_where_it_is_too_much():
