@@ -41,7 +41,12 @@ pytestmark = pytest.mark.xdist_group("references")
 FP32, BF16 = torch.float32, torch.bfloat16
 CPU = torch.device("cpu")
 SMALL = Matmul(4, 16, 64, FP32, layout=Layout.NK, epilogue=Epilogue.RELU)
-OF_TORCH = [*torch_compile.KERNELS, *decompose_k.KERNELS, *custom_op.KERNELS[:2]]
+# Of them Triton's templates alone know no CPU.
+OF_TORCH = [
+    kernel
+    for kernel in (*torch_compile.KERNELS, *decompose_k.KERNELS, *custom_op.KERNELS[:2])
+    if kernel.variant != "triton_templates"
+]
 ON_REQUEST = [kernel for kernel in contenders.all_contenders() if kernel.on_request]
 ids = lambda kernel: kernel.full_name  # noqa: E731
 
