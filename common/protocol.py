@@ -13,8 +13,8 @@ class Protocol(str, Enum):
     # Every split writes an fp32 partial [S, M, N]; a second launch sums them and applies the epilogue.
     # Deterministic; 2 launches; S*M*N*4 bytes written and read again.
     SEPARATE = "separate"
-    # As SEPARATE, with the second launch set up while the first still runs (programmatic dependent launch). Apart,
-    # so that a comparison of languages does not set one that has it against one that has not.
+    # As SEPARATE, with the second launch set up while the first still runs (programmatic dependent launch). Apart:
+    # what it is worth is one question, and it needs Hopper.
     SEPARATE_PDL = "separate+pdl"
     # The splits of a tile take turns, in split order, each adding to what stands there; the last applies the
     # epilogue. Deterministic; 1 launch; a chain of S hand-overs through L2.

@@ -8,6 +8,8 @@ Who sums     a block its band, in steps of block_k; the reducer the bands, once,
 Deterministic yes: each element's sum has one fixed order
 Workspace    4 * split_k * M * N bytes, written by the first launch and read by the second
 Launches     2; the unfused variant 3, with bias_relu 4
+Variants     vector, tile: the two reducers; vector_unfused: the epilogue in torch; vector_pdl: programmatic dependent
+             launch (dependent_launch.py), the reducer's blocks are set up while the partials are still computed
 
 Two reducers, as in the Triton twin: *vector*, one load of [split_k, reduce_rows, reduce_block] and a sum over the
 split axis, and *tile*, shaped like the tiles of the product, adding the bands one by one. A block of a tilus Script

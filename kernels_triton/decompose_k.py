@@ -9,7 +9,7 @@ Deterministic yes: each element's sum has one fixed order
 Workspace    4 * split_k * M * N bytes, written by the first launch and read by the second
 Launches     2; the unfused variant 3, with bias_relu 4
 Variants     vector, tile: the two reducers; vector_unfused: the epilogue in torch; vector_pdl: programmatic dependent
-             launch, the reducer's programs are set up while the partials are still computed (tilus 0.2.0 has none)
+             launch, the reducer's programs are set up while the partials are still computed
 
 Two reducers: *vector*, laid out around the split axis (a flat vector of elements of C, one `tl.sum` over the bands,
 its own tile size and warps), and *tile*, shaped like the tiles of the product, adding the bands one by one.
