@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from common.epilogue import Epilogue
 from common.problem import Matmul, Problem
 from common.protocol import Protocol
 
@@ -57,6 +58,11 @@ def rows_fit(block_m: int, m: int) -> bool:
     more than 32 of them."""
     rows = 1 << (m - 1).bit_length()
     return min(64, rows // 32) <= block_m <= max(16, 2 * rows)
+
+
+def nothing_unfused(problem: Matmul) -> str | None:
+    """Why a variant that leaves the epilogue to torch sits out; None where there is one."""
+    return "no epilogue to leave unfused" if problem.epilogue is Epilogue.NONE else None
 
 
 def splits(problem: Matmul) -> tuple[int, ...]:

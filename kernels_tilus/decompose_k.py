@@ -29,8 +29,9 @@ from tilus.utils import cdiv
 from torch import Tensor
 
 from common.call import prepared
+from common.devices import lacks_dependent_launch
 from common.epilogue import Epilogue
-from common.kernel import Kernel, Language, splits, too_many_blocks
+from common.kernel import Kernel, Language, nothing_unfused, splits, too_many_blocks
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_tilus import band, launching
@@ -252,15 +253,11 @@ def workspace_bytes(problem: Matmul, config: DecomposeKConfig) -> int:
 
 
 def _supports_unfused(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
-    if problem.epilogue is Epilogue.NONE:
-        return "no epilogue to leave unfused"
-    return supports(problem, config)
+    return nothing_unfused(problem) or supports(problem, config)
 
 
 def _supports_pdl(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
-    if torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0):
-        return "programmatic dependent launch needs compute capability 9.0"
-    return supports(problem, config)
+    return lacks_dependent_launch() or supports(problem, config)
 
 
 _SUPPORTS = {

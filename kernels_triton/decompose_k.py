@@ -27,8 +27,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from common.devices import lacks_dependent_launch
 from common.epilogue import Epilogue
-from common.kernel import Kernel, Language, band_steps, splits
+from common.kernel import Kernel, Language, band_steps, nothing_unfused, splits
 from common.problem import Matmul
 from common.protocol import Protocol
 from kernels_triton import band
@@ -270,15 +271,11 @@ def _supports_vector(problem: Matmul, config: DecomposeKConfig | None = None) ->
 
 
 def _supports_unfused(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
-    if problem.epilogue is Epilogue.NONE:
-        return "no epilogue to leave unfused"
-    return _supports_vector(problem, config)
+    return nothing_unfused(problem) or _supports_vector(problem, config)
 
 
 def _supports_pdl(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
-    if torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0):
-        return "programmatic dependent launch needs compute capability 9.0"
-    return _supports_vector(problem, config)
+    return lacks_dependent_launch() or _supports_vector(problem, config)
 
 
 _SUPPORTS = {
