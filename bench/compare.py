@@ -252,7 +252,7 @@ def _opened(args: argparse.Namespace) -> Path:
             raise UsageError(f"--resume: there is no journal in {JOURNALS}")
         path = max(journals, key=lambda found: found.stat().st_mtime)
     elif path is None:
-        path = JOURNALS / f"{datetime.now():%Y-%m-%dT%H%M%S}.jsonl"
+        path = JOURNALS / f"{datetime.now():%Y-%m-%dT%H%M%S.%f}.jsonl"
     if path.exists() and not args.resume:
         raise UsageError(f"--output {path} is there already; --resume goes on with it")
     try:

@@ -449,7 +449,7 @@ def run(args: argparse.Namespace) -> list[Launch]:
         raise compare.UsageError("there is no CUDA device; what ncu counts is counted on one")
     if (ncu := shutil.which("ncu")) is None:
         raise compare.UsageError("ncu is not on PATH; it comes with Nsight Compute, and with the CUDA toolkit")
-    output = args.output or FOLDER / f"{datetime.now():%Y-%m-%dT%H%M%S}.jsonl"
+    output = args.output or FOLDER / f"{datetime.now():%Y-%m-%dT%H%M%S.%f}.jsonl"
     if output.exists():
         raise compare.UsageError(f"--output {output} is there already")
     problems = compare.chosen_problems(args)

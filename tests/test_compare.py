@@ -77,6 +77,12 @@ def script(*arguments: str, cwd=tables.ROOT, **environment: str) -> subprocess.C
     )
 
 
+def test_commands_begun_in_the_same_second_have_journals_of_their_own(gpu):
+    for _ in range(3):
+        run(*ROUTER)
+    assert len(list(compare.JOURNALS.glob("*.jsonl"))) == 3
+
+
 def test_its_names_are_those_of_the_project():
     assert set(compare.LAYOUTS) == {layout.value for layout in Layout}
     assert set(compare.DTYPES) == set(DTYPES)
