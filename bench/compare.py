@@ -13,7 +13,6 @@ import os
 import shlex
 import sys
 from collections.abc import Collection, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -243,7 +242,7 @@ def run(args: argparse.Namespace, watcher: Watcher | None = None) -> list["Row"]
 
 def _opened(args: argparse.Namespace) -> Path:
     """The journal, there from now on, with what the ranks of an interrupted run left. Raises UsageError."""
-    from bench.journal import Journal, read_rows
+    from bench.journal import Journal, new_path, read_rows
 
     path = args.output
     if path is None and args.resume:
@@ -252,7 +251,7 @@ def _opened(args: argparse.Namespace) -> Path:
             raise UsageError(f"--resume: there is no journal in {JOURNALS}")
         path = max(journals, key=lambda found: found.stat().st_mtime)
     elif path is None:
-        path = JOURNALS / f"{datetime.now():%Y-%m-%dT%H%M%S.%f}.jsonl"
+        path = new_path(JOURNALS)
     if path.exists() and not args.resume:
         raise UsageError(f"--output {path} is there already; --resume goes on with it")
     try:

@@ -30,7 +30,7 @@ if not __package__:  # run as a script: what to import from is the folder above,
     sys.path[:1] = [str(Path(__file__).resolve().parent.parent)]
 
 from bench import compare, tables
-from bench.journal import CRASHED, PASSED, UNSUPPORTED, command_of, problem_fields
+from bench.journal import CRASHED, PASSED, UNSUPPORTED, command_of, new_path, problem_fields
 from bench.process import ROOT
 from bench.profiled import DEADLINE_S, RANGE, RUNNING, Outcome, Task
 from bench.tables import CONFIG, Table, by_problem, config_text, console, source_of
@@ -449,7 +449,7 @@ def run(args: argparse.Namespace) -> list[Launch]:
         raise compare.UsageError("there is no CUDA device; what ncu counts is counted on one")
     if (ncu := shutil.which("ncu")) is None:
         raise compare.UsageError("ncu is not on PATH; it comes with Nsight Compute, and with the CUDA toolkit")
-    output = args.output or FOLDER / f"{datetime.now():%Y-%m-%dT%H%M%S.%f}.jsonl"
+    output = args.output or new_path(FOLDER)
     if output.exists():
         raise compare.UsageError(f"--output {output} is there already")
     problems = compare.chosen_problems(args)

@@ -9,6 +9,7 @@ import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,11 @@ class Journal:
 
     def rows(self) -> list[Row]:
         return read_rows(self.path) if self.path.exists() else []
+
+
+def new_path(folder: Path) -> Path:
+    """A file of no other command's there, by the time: two may begin within the same second."""
+    return folder / f"{datetime.now():%Y-%m-%dT%H%M%S.%f}.jsonl"
 
 
 def read_rows(path: str | Path) -> list[Row]:
