@@ -26,6 +26,6 @@ KERNELS = (
     *w4a16.KERNELS,
 )
 
-# Kernel files of the triton side without a twin here, and why. Its interpreter.py is no kernel file; in its place stands the
-# package interpreter, as tilus brings none to mend.
+# Kernel files of the triton side without a twin here, and why. Its interpreter.py is no kernel file; in its place
+# stands the package interpreter, as tilus brings none to mend.
 NO_TWIN: dict[str, str] = {}
