@@ -2,9 +2,9 @@
 
 A table maps a kernel's full name to a list of entries {"problem": {...}, "config": {...}}. A problem that is
 not in it takes the config of the nearest that is: smallest |log2| distance summed over its sizes, among entries
-of the same layout (and what other choices it has), then of any, of the same dtype where that is a tie. One that is FAR
-is none: the kernel's own rule is taken. What else a problem is, an epilogue for one, does not change which config is
-best by enough to search for.
+of the same layout and dtype (and what other choices it has), then of others. One that is FAR is none: the kernel's own
+rule is taken. What else a problem is, an epilogue for one, does not change which config is best by enough to search
+for.
 """
 
 import json
@@ -44,11 +44,10 @@ def slug_of(device: torch.device) -> str:
 def nearest(kernel: Kernel, problem: Problem, slug: str) -> list[dict[str, Any]]:
     """The kernel's entries in the table of this device, that of the nearest problem first."""
 
-    def distance(entry: dict[str, Any]) -> tuple[int, float, bool]:
-        pairs = {name: (value, entry["problem"][name]) for name, value in problem.key.items()}
-        here, known = pairs.pop("dtype")
-        unlike = sum(mine != theirs for mine, theirs in pairs.values() if type(mine) is not int)
-        return unlike, _apart(problem, entry["problem"]), here != known
+    def distance(entry: dict[str, Any]) -> tuple[int, float]:
+        pairs = ((value, entry["problem"][name]) for name, value in problem.key.items())
+        unlike = sum(mine != theirs for mine, theirs in pairs if type(mine) is not int)
+        return unlike, _apart(problem, entry["problem"])
 
     return sorted(table(slug).get(kernel.tuned_as or kernel.full_name, []), key=distance)
 

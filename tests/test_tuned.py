@@ -60,6 +60,15 @@ def test_what_is_far_gives_way_to_another_layout_that_is_not(tables):
     assert (config.split_k, source) == (4, "nearest")
 
 
+def test_another_dtype_comes_after_all_of_this_one(tables):
+    """CUDA cores multiply fp32, tensor cores the rest: what is best for the one says little of the other."""
+    half, single = Matmul(16, 16, 8192), Matmul(16, 16, 32768, torch.float32)
+    (tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: [entry(half, 8), entry(single, 4)]}))
+    for problem, split_k in ((replace(half, dtype=torch.float32, out_dtype=None), 4), (replace(half, k=32768), 8)):
+        config, source = tuned.pick(KERNEL, problem, "some-gpu")
+        assert (config.split_k, source) == (split_k, "nearest")
+
+
 def test_of_configs_that_cannot_run_the_next_nearest_is_taken(tables):
     by_tma = entry(Matmul(16, 256, 7168), 8)
     by_tma["config"]["tma"] = True
