@@ -40,7 +40,7 @@ def _splits(name: str, splits: Sequence[int]) -> str:
 
 
 # What is held against references is timed with them: two runs are not compared.
-_REDUCED = _only("decompose_k.vector", "decompose_k.tile", "atomic")
+_REDUCED = _only("decompose_k.vector", "decompose_k.tile", "decompose_k.vector_pdl", "atomic")
 _REFERENCES = f"{_only('torch', 'helion', 'flashinfer', 'tlx')} {_REDUCED}"
 _CORNERS = ((16, 8192), (64, 32768))
 _EVERY_OTHER = tuple((m, k) for m in (16, 32, 48, 64) for k in (8192, 16384, 24576, 32768))
@@ -70,7 +70,13 @@ RECORDINGS = {
         )
     },
     "w4a16-splits": f"--workload w4a16-square {_splits('w4a16.atomic', (1, 2, 4, 8, 16))} --timing cold --rounds 40",
-    "router-references": f"--workload router --tokens 1,16,64,256,1024 {_REFERENCES} --timing cold --rounds 40",
+    "router-references": " ".join(
+        [
+            f"--workload router --tokens 1,16,64,256,1024 {_REFERENCES}",
+            _only("in_block.fma"),
+            "--timing cold --rounds 40",
+        ]
+    ),
     # FlashInfer's other kernel, and torch.mm's other output.
     "router-fp32": " ".join(
         [
