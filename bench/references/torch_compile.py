@@ -8,7 +8,8 @@ max_autotune_no_cudagraphs   the same search, launched call by call
 decompose_k                  as the last, with decompose-K in the place of Triton's templates at every K: Inductor
                              offers it only where K >= 32 M and K >= 32 N, so never for a router of 256 experts and
                              K = 7168
-triton_templates             the same search over Triton's templates alone, as the kernel-generation study had it
+triton_templates             the same search over Triton's templates alone, as the kernel-generation study had it: no
+                             library, and no decompose-K, which else takes their place where K is deep
 
 A row says what was generated: the calls in their order, and decompose-K's split where it was chosen.
 
@@ -129,5 +130,11 @@ KERNELS = (
     _kernel("max_autotune", "max-autotune"),
     _kernel("max_autotune_no_cudagraphs", NO_CUDAGRAPHS),
     _kernel("decompose_k", NO_CUDAGRAPHS, {"triton.decompose_k_threshold": 0}, _offers_forgotten, _offered),
-    _kernel("triton_templates", NO_CUDAGRAPHS, {"max_autotune_gemm_backends": "TRITON"}, supports=_on_a_gpu),
+    _kernel(
+        "triton_templates",
+        NO_CUDAGRAPHS,
+        {"max_autotune_gemm_backends": "TRITON", "triton.num_decompose_k_splits": 0},
+        _offers_forgotten,
+        _on_a_gpu,
+    ),
 )
