@@ -352,6 +352,7 @@ CANDIDATES = """
 import os
 def right(a, b): return a @ b
 def wrong(a, b): return 0 * (a @ b)
+def wide(a, b): return a.float() @ b.float()
 def dies(a, b): os._exit(7)
 """
 
@@ -359,15 +360,17 @@ def dies(a, b): os._exit(7)
 @pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the same is tested with time taken")
 def test_without_a_gpu_candidates_are_checked_for_real(tmp_path):
     (tmp_path / "brought.py").write_text(CANDIDATES)
-    candidates = [word for name in ("right", "wrong", "dies") for word in ("--candidate", f"brought.py:{name}")]
+    names = ("right", "wrong", "wide", "dies")
+    candidates = [word for name in names for word in ("--candidate", f"brought.py:{name}")]
     shapes = ["--shape", "3x16x64", "--only", "candidate", "--epilogue", "relu"]
     made = script(*shapes, *candidates, "--output", "rows.jsonl", "--csv", "rows.csv", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     rows = {made_row.contender: made_row for made_row in read_rows(tmp_path / "rows.jsonl")}
-    right, wrong, dies = (rows[f"candidate/brought.py:{name}"] for name in ("right", "wrong", "dies"))
+    right, wrong, wide, dies = (rows[f"candidate/brought.py:{name}"] for name in names)
     assert rows[BASELINE].status == right.status == "passed"
-    assert right.message == "timed with the copy of its result into the output and the epilogue in torch"
-    assert (wrong.status, dies.status) == ("wrong", "crashed")
+    assert right.message == "timed with the epilogue in torch"
+    assert (wrong.status, wide.status, dies.status) == ("wrong", "wrong", "crashed")
+    assert "returns torch.float32 (3, 16) on cpu; expected torch.bfloat16" in wide.message
     assert "exit code 7" in dies.message
     assert all(name in made.stdout for name in rows)
 

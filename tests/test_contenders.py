@@ -184,7 +184,7 @@ WITH_EPILOGUE = (
     "        out.relu_()\n"
     "    return out\n"
 )
-COPY = "timed with the copy of its result into the output"
+IN_TORCH = "timed with the epilogue in torch"
 
 
 def made(tmp_path, source: str):
@@ -198,9 +198,10 @@ def made(tmp_path, source: str):
 @pytest.mark.parametrize(
     ("source", "epilogue", "note"),
     [
-        (PLAIN, Epilogue.NONE, COPY),
-        (PLAIN, Epilogue.BIAS_RELU, f"{COPY} and the epilogue in torch"),
+        (PLAIN, Epilogue.NONE, ""),
+        (PLAIN, Epilogue.BIAS_RELU, IN_TORCH),
         (INTO_OUT, Epilogue.NONE, ""),
+        (INTO_OUT, Epilogue.BIAS_RELU, IN_TORCH),
         (WITH_EPILOGUE, Epilogue.BIAS_RELU, ""),
     ],
 )
@@ -211,8 +212,8 @@ def test_a_candidate_is_right_and_says_what_is_timed_with_it(tmp_path, source, e
     inputs = problem.inputs(device)
     out = torch.full((5, 33), float("nan"), dtype=torch.bfloat16, device=device)
     result = kernel.launch(inputs.a, inputs.b, epilogue=epilogue, bias=inputs.bias, out=out, config=None)
-    assert result.data_ptr() == out.data_ptr()
-    assert Judge(problem, inputs).judge(out, 3).ok  # the epilogue in torch rounds twice more
+    assert (result.data_ptr() == out.data_ptr()) == (source is not PLAIN)  # no launch is added to move C
+    assert Judge(problem, inputs).judge(result, 3).ok  # the epilogue in torch rounds twice more
     assert kernel.note() == note
 
 
@@ -220,7 +221,6 @@ def test_a_candidate_is_right_and_says_what_is_timed_with_it(tmp_path, source, e
     ("source", "error", "told"),
     [
         ("def f(a, b): return None", TypeError, "f returned NoneType"),
-        ("def f(a, b): return a", ValueError, "f returned \\(5, 71\\)"),
         ("def g(a, b): return a", AttributeError, "has no function f"),
         ("f = 3", AttributeError, "has no function f"),
         ("import no_such_module", ModuleNotFoundError, "no_such_module"),

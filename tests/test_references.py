@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from bench import compare, contenders, environment, references, worker
-from bench.journal import CRASHED, PASSED, UNSUPPORTED, WRONG
+from bench.journal import PASSED, UNSUPPORTED, WRONG
 from bench.process import ROOT
 from bench.referee import Referee
 from bench.references import (
@@ -618,21 +618,15 @@ def test_a_row_says_what_was_compiled():
 # What the gate says of kernels as generators write them.
 
 CANDIDATES = "examples/candidates"
-COPIED = "timed with the copy of its result into the output"
 
 
 @pytest.mark.parametrize(
     ("file", "problem", "status", "message"),
     [
-        ("hard_coded", Matmul(16, 64, 2048), PASSED, COPIED),
-        (
-            "hard_coded",
-            Matmul(8, 64, 2048),
-            CRASHED,
-            "matmul returned (16, 64) on ",
-        ),
+        ("hard_coded", Matmul(16, 64, 2048), PASSED, ""),
+        ("hard_coded", Matmul(8, 64, 2048), WRONG, "returns torch.bfloat16 (16, 64) on "),
         ("narrow_sum", Matmul(16, 32, 2048), WRONG, "is over the bound"),
-        ("casts_around_cublas", Matmul(5, 33, 130, layout=Layout.NK), PASSED, COPIED),
+        ("casts_around_cublas", Matmul(5, 33, 130, layout=Layout.NK), PASSED, ""),
         ("masked", Matmul(5, 33, 130, layout=Layout.NK), PASSED, ""),
         ("masked", Matmul(5, 33, 130, epilogue=Epilogue.RELU), PASSED, "the epilogue in torch"),
     ],
@@ -641,3 +635,10 @@ COPIED = "timed with the copy of its result into the output"
 def test_what_the_gate_says_of_a_candidate(file, problem, status, message, device):
     result = checked(f"candidate/{ROOT}/{CANDIDATES}/{file}.py:matmul", problem, device)
     assert result.status == status and message in result.message, result.message
+
+
+def test_a_tolerance_of_five_percent_lets_the_narrow_sum_pass(device):
+    problem = Matmul(16, 32, 2048)
+    inputs = problem.inputs(device)
+    c = contenders.find(f"candidate/{ROOT}/{CANDIDATES}/narrow_sum.py:matmul").launch(inputs.a, inputs.b)
+    torch.testing.assert_close(c, inputs.a @ inputs.b, rtol=5e-2, atol=5e-2)

@@ -35,7 +35,7 @@ EXPECTED = {
     "exits": (CRASHED, "exit code 3"),
     "raises": (CRASHED, "ValueError: not today"),
     "out_of_memory": (OUT_OF_MEMORY, ""),
-    "wrong_shape": (CRASHED, "(16, 8)"),
+    "wrong_shape": (WRONG, "(16, 8)"),
     "no_tensor": (CRASHED, "NoneType"),
     "uninitialized": (WRONG, ""),
     "no_such_function": (CRASHED, "no_such_function"),

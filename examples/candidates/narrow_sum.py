@@ -3,7 +3,7 @@
 
     python bench/compare.py --shape 16x256x7168 --candidate examples/candidates/narrow_sum.py:matmul
 
-The gate: its error is over the bound. A tolerance of a few percent, as generators are often judged by, lets it pass.
+The gate: its error is over the bound. A tolerance of five percent lets it pass.
 """
 
 import torch
