@@ -367,6 +367,7 @@ def test_what_the_installed_signature_lacks_is_not_passed(monkeypatch):
 
     monkeypatch.setattr(of_torch, "register_custom_op_autotuning", of_2_10)
     assert "takes no operator of torch itself" in named("torch/custom_op.mm").supports(SMALL, None)
+    assert "knows no ranges" in named("torch/custom_op.fused_dynamic").supports(SMALL, None)
     with custom_op.Autotuned(fused=True, dynamic=False)._registered(Epilogue.RELU, on_gpu=False):
         pass
     assert passed["name"] == "mm_relu"

@@ -11,15 +11,16 @@ mm_dynamic, fused_dynamic     for every M: timed at the end of each of the range
 
 A row names the winner, by range where there are several. C comes back in memory of its own, as in torch_compile.
 Compiled in mode max-autotune-no-cudagraphs, for every problem anew, past Inductor's cache of graphs, which does not
-tell a graph with an intercepted operator from one without. Of `register_custom_op_autotuning` what the installed torch
-has is used: from 2.12 on it takes an operator that is not ours, and times candidates in CUDA graphs. Source: the
-decompose-K study of shreyansh26 (github.com/shreyansh26/MLSys-Experiments,
+tell a graph with an intercepted operator from one without. So what is timed at each M of the dynamic ones is a program
+of its own, with winners of its own, though one would serve them all. Of `register_custom_op_autotuning` what the
+installed torch has is used: from 2.12 on it takes an operator that is not ours, and times candidates in CUDA graphs.
+Source: the decompose-K study of shreyansh26 (github.com/shreyansh26/MLSys-Experiments,
 decompose-k/custom_op_autotune_relu_dispatch.py).
 """
 
 import inspect
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any
@@ -40,12 +41,11 @@ SPLIT_POINTS = [1, 8, 32, 128, 512]  # of M: the study's
 LARGEST = 1024  # the M at which the last, open range is timed
 
 
-def _accepts_aten() -> bool:
-    """Whether the installed torch lets an operator of its own be autotuned."""
+def _parameters() -> Mapping[str, inspect.Parameter]:
+    """What the installed torch's `register_custom_op_autotuning` takes."""
     from torch._inductor.kernel.custom_op import register_custom_op_autotuning
 
-    annotation = inspect.signature(register_custom_op_autotuning).parameters["custom_op"].annotation
-    return torch._ops.OpOverload in typing.get_args(annotation)
+    return inspect.signature(register_custom_op_autotuning).parameters
 
 
 @lru_cache(maxsize=len(Epilogue))
@@ -118,16 +118,14 @@ class Autotuned:
         operator = _fused_operator(epilogue) if self.fused else torch.ops.aten.mm.default
         name = f"mm_{epilogue.value}"
         tensor = "a" if self.fused else "self"
-        offered: dict[str, Any] = {"benchmark_with_cudagraphs": on_gpu}
+        options: dict[str, Any] = {}
+        if "benchmark_with_cudagraphs" in _parameters():
+            options["benchmark_with_cudagraphs"] = on_gpu
         if self.dynamic:
-            offered["dispatch_on"] = {"tensor_name": tensor, "dim": 0, "range_upper_bound": LARGEST}
-            offered["split_points"] = SPLIT_POINTS
-        taken = inspect.signature(register_custom_op_autotuning).parameters
+            options["dispatch_on"] = {"tensor_name": tensor, "dim": 0, "range_upper_bound": LARGEST}
+            options["split_points"] = SPLIT_POINTS
         register_custom_op_autotuning(
-            operator,
-            config_generator=partial(_candidates, epilogue, self.fused),
-            name=name,
-            **{option: value for option, value in offered.items() if option in taken},
+            operator, config_generator=partial(_candidates, epilogue, self.fused), name=name, **options
         )
         self.winners = {}
         select_algorithm.add_feedback_saver(partial(self._saw, name))
@@ -159,8 +157,12 @@ class Autotuned:
             return f"its operator has no vector for the epilogue {problem.epilogue.value}"
         if problem.out_dtype is not problem.dtype:
             return "its operator's output has the dtype of the inputs"
-        if not self.fused and not _accepts_aten():
-            return f"register_custom_op_autotuning of torch {torch.__version__} takes no operator of torch itself"
+        found = f"register_custom_op_autotuning of torch {torch.__version__}"
+        parameters = _parameters()
+        if not self.fused and torch._ops.OpOverload not in typing.get_args(parameters["custom_op"].annotation):
+            return f"{found} takes no operator of torch itself"
+        if self.dynamic and not {"dispatch_on", "split_points"} <= parameters.keys():
+            return f"{found} knows no ranges of a size"
         if self.dynamic and problem.m == 1:
             return "torch takes a size of 1 for a constant: no one graph serves M = 1 and others"
         return decompose_k.supports(problem)
