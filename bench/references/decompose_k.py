@@ -7,8 +7,9 @@ eager      bmm, sum, the epilogue and the rounding are launches of their own
 compiled   torch.compile in its mode max-autotune-no-cudagraphs: the sum and all that follows it are one kernel
 
 The split is the config: `--tune` searches it like a kernel's, and without a search the heuristic gives every SM about
-one 64x64 block of the bmm. C comes back in memory of torch's own, as in torch_compile. Source: the decompose-K study of shreyansh26
-(github.com/shreyansh26/MLSys-Experiments, decompose-k/gemm.py), and Inductor's lowering of the same name.
+one 64x64 block of the bmm. C comes back in memory of torch's own, as in torch_compile. Source: the decompose-K study
+of shreyansh26 (github.com/shreyansh26/MLSys-Experiments, decompose-k/gemm.py), and Inductor's lowering of the same
+name.
 """
 
 from collections.abc import Callable
