@@ -84,6 +84,11 @@ class Row:
         return self.problem["name"], self.contender, tuple(sorted(self.asked))
 
     @property
+    def measurement(self) -> tuple[str, str]:
+        """The problem, and what rows share that were timed together, and no others: their run's own readings."""
+        return self.problem["name"], json.dumps([self.floor, self.noise, self.clocks], sort_keys=True)
+
+    @property
     def is_baseline(self) -> bool:
         """Whether it is what the other contenders of its problem are held against."""
         return self.contender == op_of(self.problem).baseline

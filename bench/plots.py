@@ -5,13 +5,16 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, log2
+from itertools import pairwise
+from math import ceil, log2, nan
 from operator import itemgetter
 from pathlib import Path
 from statistics import geometric_mean, mean
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogFormatter, NullLocator
@@ -43,19 +46,24 @@ MARKERS = {
     "last_arriver": "P",
     "cluster": "h",
     "stream_k": "X",
-    "unknown": ".",
+    "unknown": "<",
 }
-# Of the variants of one language and protocol, in turn; torch alone has ten that are libraries.
+# Of the variants of one language and protocol, in turn; torch alone has ten that are libraries. A point without a line
+# is told by its filling; an empty one has a meaning of its own.
 DASHES = (
     *("-", "--", ":", "-."),
     *((0, dashes) for dashes in ((8, 2), (8, 2, 2, 2, 2, 2), (4, 4), (1, 4), (8, 2, 1, 2, 1, 2), (2, 1))),
 )
+FILLINGS = ("full", "left", "bottom", "right", "top")
 SIZES = re.compile(r"\d+(x\d+)+")  # of a problem's name
 UNFUSED = "_unfused"
 LABEL_GAP = 0.047  # of the height of the axes, between names one above the other
 LABEL_INDENT = 0.07  # of the width of the axes, from the end of a line to its name
 COLUMN_WIDTH = 0.3  # of the width of the axes, between the first and the last end whose names stand in a column
 TICK_GAP = 0.09  # of the width of the axes, between the middles of numbers below it
+MOST_ABREAST = 11  # markers that the width of a figure explains
+TICK_LETTERS = 85  # in a row below a figure's axes
+SEQUENCE_GAP = 1.5  # from the last place of one sequence to the first of the next, where within one they are 1 apart
 WIDE = 8.0  # a scale that goes over more than this factor is logarithmic
 SLOWEST_SHOWN = 0.4  # times the baseline
 STYLE = {
@@ -89,6 +97,7 @@ class Series:
     protocol: str
     points: Mapping[str, tuple[float, float, float]]
     dashes: str | tuple[int, tuple[int, ...]] = "-"
+    filling: str = "full"
 
     @property
     def colour(self) -> str:
@@ -98,23 +107,38 @@ class Series:
     def marker(self) -> str:
         return MARKERS.get(self.protocol, MARKERS["unknown"])
 
+    @property
+    def style(self) -> dict[str, Any]:
+        """Of its line, on the axes and in a legend."""
+        return {
+            "color": self.colour,
+            "linestyle": self.dashes,
+            "marker": self.marker,
+            "fillstyle": self.filling,
+            "markerfacecoloralt": "white",
+            "markeredgecolor": "white" if self.filling == "full" else self.colour,
+            "markeredgewidth": 0.4 if self.filling == "full" else 0.8,
+        }
+
 
 @dataclass(frozen=True)
 class Panel:
-    """Problems along one axis. places: where each stands, by name; ticks: what is written there; log: of the axis."""
+    """Problems along one axis. places: where each stands, by name; ticks: what is written there; log: of the axis;
+    adjoining: whether lines join those alone that stand one apart, as where places are no quantity."""
 
     title: str
     axis: str
     places: Mapping[str, float]
     ticks: Mapping[float, str]
     log: bool = False
+    adjoining: bool = False
 
 
 def kinds(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The rows of what may share a plot, by a name for its file: one workload, dtype, layout and epilogue; in the order
-    of `by_problem`."""
+    of `by_problem`, of two that measure the same thing the one made last."""
     grouped: dict[str, list[Row]] = {}
-    for row in (row for of in by_problem(rows).values() for row in of):
+    for row in (row for of in by_problem(sorted(rows, key=lambda row: row.time)).values() for row in of):
         parts, known = row.problem["name"].split("-"), row.workload.split("-")
         kind = [part for part in parts if part not in known and not SIZES.fullmatch(part)]
         grouped.setdefault("-".join([row.workload, *kind]), []).append(row)
@@ -162,21 +186,18 @@ def latency(rows: Sequence[Row]) -> Figure | None:
     """Every contender's time; a panel a size of C where that differs. The bar is from the first to the third
     quartile."""
     timing = leading_timing(rows)
-    drawn = _contenders(rows, timing, lambda figures: (figures["median_us"], figures["q1_us"], figures["q3_us"]))
-    return _figure(rows, drawn, _panels(rows), f"us ({timing}, median and quartiles)")
+    comparable, what = _timed_together(rows, timing)
+    return _figure(rows, _contenders(comparable, timing, _times), _panels(rows), what)
 
 
 def grid(rows: Sequence[Row]) -> Figure | None:
     """All shapes side by side: the baseline, and the fastest contender of each language and protocol."""
     timing = leading_timing(rows)
-
-    def times(figures: Mapping) -> tuple[float, float, float]:
-        return figures["median_us"], figures["q1_us"], figures["q3_us"]
-
     if len(by_problem(rows)) < 2:
         return None
-    drawn = [*_contenders(_baseline(rows), timing, times), *_cells(rows, timing, times)]
-    return _figure(rows, drawn, [_side_by_side(rows)], f"us ({timing}, median and quartiles)")
+    comparable, what = _timed_together(rows, timing)
+    drawn = [*_contenders(_baseline(comparable), timing, _times), *_cells(comparable, timing, _times)]
+    return _figure(rows, drawn, [_side_by_side(rows)], what)
 
 
 def speedup(rows: Sequence[Row]) -> Figure | None:
@@ -188,9 +209,9 @@ def speedup(rows: Sequence[Row]) -> Figure | None:
         replace(series, points={name: of for name, of in series.points.items() if of[0] >= SLOWEST_SHOWN})
         for series in drawn
     ]
-    what = f"times {baseline_name(rows)} ({timing}, 95% interval"
     left_out = "" if shown == drawn else f"; from {SLOWEST_SHOWN} on"
-    return _figure(rows, shown, _panels(rows), f"{what}{left_out})", level=1)
+    what = f"times {baseline_name(rows)}\n({timing}, 95% interval{left_out})"
+    return _figure(rows, shown, _panels(rows), what, level=1)
 
 
 def floor(rows: Sequence[Row]) -> Figure | None:
@@ -204,7 +225,7 @@ def floor(rows: Sequence[Row]) -> Figure | None:
         return tuple(least / figures[name] for name in ("median_us", "q3_us", "q1_us"))
 
     drawn = [*_contenders(_baseline(rows), timing, share), *_cells(rows, timing, share)]
-    return _figure(rows, drawn, _panels(rows), f"share of the floor, % ({timing}, median and quartiles)", level=100)
+    return _figure(rows, drawn, _panels(rows), f"share of the floor, %\n({timing}, median and quartiles)", level=100)
 
 
 def fused(rows: Sequence[Row]) -> Figure | None:
@@ -225,29 +246,29 @@ def fused(rows: Sequence[Row]) -> Figure | None:
                 if name in whole.points and ran[whole.label, name] == ran[label, name]
             }
             drawn.append(replace(whole, points=points))
-    return _figure(rows, drawn, _panels(rows), f"times as fast as unfused ({timing})", level=1)
+    return _figure(rows, drawn, _panels(rows), f"times as fast as unfused\n({timing}, 95% intervals)", level=1)
 
 
 def pareto(rows: Sequence[Row]) -> Figure | None:
     """Every contender's time, as a multiple of the baseline's (geometric mean over problems), against its error, as a
     multiple of the baseline's (the largest over problems). The bars go from the least to the most over problems, the
-    line joins those that no other beats in both. Contenders that did not pass on every problem are hollow."""
+    line is the front: what no other beats in both. Contenders without a figure on every problem are hollow, and not
+    on the front, as theirs are figures of other problems."""
     timing = leading_timing(rows)
     count = len(by_problem(rows))
-    placed = []
-    for series in _contenders(rows, timing, lambda of: (1 / of["speedup"],) * 3):
-        errors = [
-            row.accuracy["times_torch"]
-            for row in passed(rows, timing)
-            if row.contender == series.label and row.accuracy.get("times_torch") is not None
-        ]
-        if errors:
-            placed.append((series, max(errors), min(errors), [ratio for ratio, *_ in series.points.values()]))
-    if not placed:
+    errors = _errors(rows, timing)
+    drawn = [
+        replace(series, points=points)
+        for series in _contenders(rows, timing, lambda of: (1 / of["speedup"],) * 3)
+        if (points := {name: of for name, of in series.points.items() if name in errors[series.label]})
+    ]
+    if not drawn:
         return None
-    figure, (axes,) = _canvas(rows, 1, names=len(placed))
+    figure, (axes,) = _canvas(rows, 1, names=len(drawn))
     ends = []
-    for series, error, least, ratios in placed:
+    for series in drawn:
+        ratios = [ratio for ratio, *_ in series.points.values()]
+        error, least = (pick(errors[series.label][name] for name in series.points) for pick in (max, min))
         typical = min(max(geometric_mean(ratios), min(ratios)), max(ratios))  # rounding may put it outside
         axes.errorbar(
             error,
@@ -262,14 +283,23 @@ def pareto(rows: Sequence[Row]) -> Figure | None:
             zorder=3,
         )
         ends.append((series, error, typical))
-    front = _front([(error, typical) for _, error, typical in ends])
-    _explain_markers(figure, [series for series, *_ in ends], "outside upper left")
-    axes.set_title(naming(rows)[0] or kind_of(rows[0].problem), loc="left", fontsize=9.5)
-    axes.step(*zip(*front, strict=True), where="post", color="#999999", linewidth=1, zorder=1)
-    axes.set_xlabel(f"largest error, times {baseline_name(rows)}'s")
-    axes.set_ylabel(f"time, times {baseline_name(rows)}'s ({timing}, geometric mean)")
-    _set_scale(axes, [ratio for *_, ratios in placed for ratio in ratios])
+    _set_scale(axes.xaxis, [error for series in drawn for error in errors[series.label].values()])
+    _set_scale(axes.yaxis, [ratio for series in drawn for ratio, *_ in series.points.values()])
     _label(axes, ends)
+    keys = []
+    if front := _front([(error, typical) for series, error, typical in ends if len(series.points) == count]):
+        (_, right), (_, top) = axes.get_xlim(), axes.get_ylim()
+        corners = [(front[0][0], top), *front, (right, front[-1][1])]
+        style = {"color": "#999999", "linewidth": 1}
+        axes.step(*zip(*corners, strict=True), where="post", zorder=1, scalex=False, scaley=False, **style)
+        keys.append(Line2D([], [], label="front", **style))
+    if any(len(series.points) < count for series in drawn):
+        empty = {"marker": "o", "markerfacecolor": "white", "linestyle": ""}
+        keys.append(Line2D([], [], color="#666666", label="not on every problem", **empty))
+    _explain_markers(figure, drawn, "outside upper left", keys)
+    axes.set_title(naming(rows)[0] or kind_of(rows[0].problem), loc="left", fontsize=9.5)
+    axes.set_xlabel(f"largest error, times {baseline_name(rows)}'s")
+    axes.set_ylabel(f"time, times {baseline_name(rows)}'s\n({timing}, geometric mean)")
     return figure
 
 
@@ -291,6 +321,33 @@ def _front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 Values = Callable[[Mapping], tuple[float, float, float] | None]
 
 
+def _times(figures: Mapping) -> tuple[float, float, float]:
+    return figures["median_us"], figures["q1_us"], figures["q3_us"]
+
+
+def _timed_together(rows: Sequence[Row], timing: str | None) -> tuple[list[Row], str]:
+    """Of each problem the rows of its last measurement, as microseconds of another run, or host, are no match for them;
+    and what an axis of their times is to say."""
+    timed = passed(rows, timing)
+    last = {row.problem["name"]: row.measurement for row in sorted(timed, key=lambda row: row.time)}
+    kept = [row for row in timed if row.measurement == last[row.problem["name"]]]
+    what = f"us ({timing}, median and quartiles)"
+    return kept, what if len(kept) == len(timed) else f"{what},\nof each problem's last measurement"
+
+
+def _errors(rows: Sequence[Row], timing: str | None) -> dict[str, dict[str, float]]:
+    """By contender and problem, times the error of the baseline's row, which multiplies in the same dtypes: the measure
+    in the rows, torch's own answer, is for an fp32 output that of inputs made fp32."""
+    own = {row.problem["name"]: row.accuracy.get("times_torch") for row in passed(_baseline(rows), timing)}
+    found: dict[str, dict[str, float]] = {}
+    for row in passed(rows, timing):
+        of_contender, name = found.setdefault(row.contender, {}), row.problem["name"]
+        error, least = row.accuracy.get("times_torch"), own.get(name)
+        if error is not None and least:
+            of_contender[name] = error / least
+    return found
+
+
 def _baseline(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.contender in BASELINES]
 
@@ -303,7 +360,8 @@ def _contenders(rows: Sequence[Row], timing: str | None, values: Values) -> list
         if row.contender not in made:
             turn = seen.setdefault((row.language, row.protocol), 0)
             seen[row.language, row.protocol] += 1
-            made[row.contender] = Series(row.contender, row.language, row.protocol, {}, DASHES[turn % len(DASHES)])
+            looks = DASHES[turn % len(DASHES)], FILLINGS[turn % len(FILLINGS)]
+            made[row.contender] = Series(row.contender, row.language, row.protocol, {}, *looks)
         if (value := values(row.timing[timing])) is not None:
             made[row.contender].points[row.problem["name"]] = value
     return list(made.values())
@@ -319,8 +377,8 @@ def _cells(rows: Sequence[Row], timing: str | None, values: Values) -> list[Seri
 
 
 def _panels(rows: Sequence[Row]) -> list[Panel]:
-    """By T where M alone differs; else by K, a panel for each M = N, and by M = N, where they have one K; else a panel
-    for each M that has several problems, by N = K if they are squares; else all side by side."""
+    """By T where M alone differs; else by K, a panel for each M = N of several K, and by M = N those left that have one
+    K; else a panel for each M that has several problems, by N = K if they are squares; else all side by side."""
     problems = {row.problem["name"]: row.problem for row in rows}
     title, what, _ = naming(rows)
     if what == "T":
@@ -330,7 +388,7 @@ def _panels(rows: Sequence[Row]) -> list[Panel]:
         for fixed, axis, free in (("m", "K", "k"), ("k", "M = N", "m")):
             for size in sorted({of[fixed] for of in left.values()}):
                 among = {name: of for name, of in problems.items() if of[fixed] == size}
-                if len(among) > 2:
+                if len(among) > 1:
                     name = f"M = N = {size}" if fixed == "m" else f"K = {size}"
                     name += f", {kind_of(rows[0].problem)}"
                     panels.append(_along(among, name, axis, lambda of, free=free: of[free]))
@@ -366,17 +424,28 @@ def _along(problems: Mapping[str, Mapping], title: str, axis: str, place: Callab
 
 
 def _side_by_side(rows: Sequence[Row]) -> Panel:
-    title, _, names = naming(rows)
-    ticks = {at: SIZES.search(name).group() for at, name in enumerate(names)}
-    title = title or kind_of(rows[0].problem)
-    return Panel(title, "M x N x K", {name: at for at, name in enumerate(names)}, ticks)
+    """One after the other, with a gap where no sequence goes on."""
+    problems = {name: of[0].problem for name, of in by_problem(rows).items()}
+    places = dict.fromkeys(problems, 0.0)
+    for before, name in pairwise(problems):
+        places[name] = places[before] + (1 if _goes_on(problems[before], problems[name]) else SEQUENCE_GAP)
+    ticks = {at: SIZES.search(name).group() for name, at in places.items()}
+    return Panel(naming(rows)[0] or kind_of(rows[0].problem), "M x N x K", places, ticks, adjoining=True)
+
+
+def _goes_on(before: Mapping[str, Any], of: Mapping[str, Any]) -> bool:
+    """Whether no size falls, and where M = N that alone changes, or K alone."""
+    squares = all(problem["m"] == problem["n"] != problem["k"] for problem in (before, of))
+    falls = any(of[size] < before[size] for size in ("m", "n", "k"))
+    return not falls and (not squares or before["m"] == of["m"] or before["k"] == of["k"])
 
 
 def _canvas(rows: Sequence[Row], panels: int, names: int) -> tuple[Figure, list[Axes]]:
     """A figure with so many axes, high enough for the names, which says what its rows are and where they come from."""
     columns = 1 if panels == 1 else 2
     lines = ceil(panels / columns)
-    size = (9, max(4.8, 1.6 + 0.2 * names)) if panels == 1 else (11, max(3.4 * lines, 1.4 + 0.22 * names))
+    of_names = 1.6 + 0.2 * names
+    size = (9, max(4.8, of_names)) if panels == 1 else (11, max((3 + 0.06 * names) * lines, of_names + 1.5))
     figure = Figure(figsize=size, layout="constrained")
     made = figure.subplots(lines, columns, squeeze=False, sharey=True).flatten().tolist()
     for axes in made[panels:]:
@@ -386,16 +455,17 @@ def _canvas(rows: Sequence[Row], panels: int, names: int) -> tuple[Figure, list[
     return figure, made[:panels]
 
 
-def _explain_markers(figure: Figure, drawn: Sequence[Series], where: str) -> None:
+def _explain_markers(figure: Figure, drawn: Sequence[Series], where: str, more: Sequence[Line2D] = ()) -> None:
     markers = {series.protocol: series.marker for series in drawn}
     handles = [
         Line2D([], [], color="#666666", marker=markers[protocol], linestyle="", label=protocol)
         for protocol in sorted(markers, key=matrix.place_of_protocol)
     ]
+    handles += more
     figure.legend(
         handles=handles,
         loc=where,
-        ncols=len(handles) if "upper" in where else 1,
+        ncols=min(len(handles), MOST_ABREAST) if "upper" in where else 1,
         frameon=False,
         fontsize=7.5,
         handletextpad=0.1,
@@ -405,35 +475,61 @@ def _explain_markers(figure: Figure, drawn: Sequence[Series], where: str) -> Non
 def _figure(
     rows: Sequence[Row], drawn: Sequence[Series], panels: Sequence[Panel], what: str, level: float | None = None
 ) -> Figure | None:
-    """Lines over panels; level: where a line is drawn that they are held against. None where there is no line."""
+    """Lines over panels; level: where a line is drawn that they are held against. None where there is nothing to draw.
+
+    Names stand beside the ends of the lines of one panel; of several in a legend, in the order in which lines end in
+    the last. What has points there but no line, whose dashes would tell it from others, has beside each of them its
+    name, or a sign that the legend explains.
+    """
     drawn = [series for series in drawn if series.points]
     if not drawn:
         return None
     figure, all_axes = _canvas(rows, len(panels), names=len(drawn))
+    levels: dict[str, float] = {}
+    signs: dict[str, str] = {}
     for axes, panel in zip(all_axes, panels, strict=True):
         if level is not None:
             axes.axhline(level, color="#888888", linewidth=1, zorder=1)
-        ends = [end for series in drawn if (end := _draw(axes, series, panel))]
+        ends = []
+        for series in drawn:
+            if not (runs := _runs(series, panel)):
+                continue
+            _draw(axes, series, runs)
+            place, (levels[series.label], *_) = runs[-1][-1]
+            if all(len(run) == 1 for run in runs):
+                sign = signs.setdefault(series.label, f"#{len(signs) + 1}") if len(panels) > 1 else series.label
+                ends += [(replace(series, label=sign), at, value) for ((at, (value, *_)),) in runs]
+            elif len(panels) == 1:
+                ends.append((series, place, levels[series.label]))
         _set_axes(axes, panel, what, drawn)
-        if len(panels) == 1:
-            _label(axes, ends)
+        _label(axes, ends)
     _explain_markers(figure, drawn, "outside upper left" if len(panels) == 1 else "outside right lower")
     if len(panels) > 1:
         handles = [
-            Line2D([], [], color=series.colour, marker=series.marker, linestyle=series.dashes, label=series.label)
-            for series in drawn
+            Line2D([], [], label=f"{series.label} {signs.get(series.label, '')}".rstrip(), **series.style)
+            for series in sorted(drawn, key=lambda series: levels[series.label], reverse=True)
         ]
         figure.legend(handles=handles, loc="outside right upper", frameon=False, handlelength=3.5)
     return figure
 
 
-def _draw(axes: Axes, series: Series, panel: Panel) -> tuple[Series, float, float] | None:
-    """Draws what of the series lies on the panel; returns it with its right end."""
-    found = sorted((place, series.points[name]) for name, place in panel.places.items() if name in series.points)
-    if not found:
-        return None
-    places = [place for place, _ in found]
-    values, lows, highs = zip(*(value for _, value in found), strict=True)
+Point = tuple[float, tuple[float, float, float]]  # a place, and (value, low, high) there
+
+
+def _runs(series: Series, panel: Panel) -> list[list[Point]]:
+    """The points of the series on the panel, from left to right, each run of them being joined by a line."""
+    runs: list[list[Point]] = []
+    for place, name in sorted((place, name) for name, place in panel.places.items() if name in series.points):
+        if not runs or (panel.adjoining and place > runs[-1][-1][0] + 1):
+            runs.append([])
+        runs[-1].append((place, series.points[name]))
+    return runs
+
+
+def _draw(axes: Axes, series: Series, runs: Sequence[Sequence[Point]]) -> None:
+    points = [point for run in runs for point in (*run, (nan, (nan, nan, nan)))]  # which ends a line
+    places, figures = zip(*points[:-1], strict=True)
+    values, lows, highs = zip(*figures, strict=True)
     axes.errorbar(
         places,
         values,
@@ -441,15 +537,10 @@ def _draw(axes: Axes, series: Series, panel: Panel) -> tuple[Series, float, floa
             [value - low for value, low in zip(values, lows, strict=True)],
             [high - value for value, high in zip(values, highs, strict=True)],
         ],
-        color=series.colour,
-        marker=series.marker,
-        linestyle=series.dashes,
         elinewidth=0.8,
-        markeredgecolor="white",
-        markeredgewidth=0.4,
         zorder=3 if series.language == "torch" else 2,
+        **series.style,
     )
-    return series, places[-1], values[-1]
 
 
 def _set_axes(axes: Axes, panel: Panel, what: str, drawn: Sequence[Series]) -> None:
@@ -460,16 +551,17 @@ def _set_axes(axes: Axes, panel: Panel, what: str, drawn: Sequence[Series]) -> N
     if panel.log:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_minor_locator(NullLocator())
-    turned = sum(len(text) for text in panel.ticks.values()) > 75
+    room = TICK_LETTERS / axes.get_gridspec().ncols / (1 + max(panel.places.values()))
+    turned = panel.adjoining and max(map(len, panel.ticks.values())) > room
     axes.set_xticks(list(panel.ticks), list(panel.ticks.values()), rotation=90 if turned else 0)
-    _set_scale(axes, [value for series in drawn for name, (value, *_) in series.points.items() if name in panel.places])
+    _set_scale(axes.yaxis, [value for series in drawn for value, *_ in series.points.values()])
 
 
-def _set_scale(axes: Axes, values: Sequence[float]) -> None:
-    if values and max(values) > WIDE * min(values):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(_PlainLogFormatter(minor_thresholds=(2, 0.4)))
+def _set_scale(axis: Axis, values: Sequence[float]) -> None:
+    if 0 < WIDE * min(values) < max(values):
+        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(_PlainLogFormatter(minor_thresholds=(2, 0.4)))
 
 
 def _label(axes: Axes, ends: Sequence[tuple[Series, float, float]]) -> None:
@@ -497,7 +589,8 @@ def _label(axes: Axes, ends: Sequence[tuple[Series, float, float]]) -> None:
                 color=series.colour,
                 fontsize=8,
                 va="center",
-                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.6, "pad": 0.3},
+                zorder=5,
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.3},
                 arrowprops={
                     "arrowstyle": "-",
                     "color": series.colour,

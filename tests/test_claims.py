@@ -2,16 +2,22 @@
 
 import json
 import re
+import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
+import triton
+import triton.language as tl
 from made_rows import router_rows, row
 
 from bench import claims, tables, workloads
 from bench.claims import CONFIRMED, CONTRADICTED, FEW_ROWS, NO_ROWS, NOT_TESTABLE
 from bench.journal import BASELINE, PASSED, Journal, problem_fields
 from common.w4a16 import W4A16Matmul
+from kernels_triton.band import tile_of
 
 VECTOR = claims.VECTOR
 
@@ -39,6 +45,11 @@ def in_another_run(rows):
         replace(made, floor={timing: floor | {"launch_us": 2.5} for timing, floor in made.floor.items()})
         for made in rows
     ]
+
+
+def later(rows):
+    """The same rows, of a run of its own, a day later."""
+    return [replace(made, time="2026-11-22T08:00:00+00:00") for made in in_another_run(rows)]
 
 
 def of_problem(name: str, contender: str, us: float, *, workload: str, protocol: str = "none", **problem):
@@ -144,13 +155,25 @@ def test_rows_of_another_workload_are_no_test():
     assert claim("The reducer's shape").finding(rows).verdict == NO_ROWS
 
 
-@pytest.mark.parametrize(("splits", "verdict"), [((64, 128), CONFIRMED), ((64, 32), CONTRADICTED)])
-def test_the_splits_that_won(splits, verdict):
-    rows = [row(OP, problem=of, workload=name) for name, of in workloads.problems("skinny-epilogue-bf16")]
-    for place, made in enumerate(rows):
-        made.message = f"won split {splits[place % 2]} of 9"
+@pytest.mark.parametrize(
+    ("message", "winner", "verdict"),
+    [
+        ("won by split 128; compiled to bmm_dtype, triton_red_fused_mm_relu_0", "split 128", CONFIRMED),
+        ("won by split 16; compiled to bmm_dtype, triton_per_fused_mm_relu_0", "split 16", CONTRADICTED),
+        ("won by no split; compiled to decompose-K, split 64: bmm_dtype, triton_poi_0", "no split", CONTRADICTED),
+        ("won by no split, not inlined; compiled to mm", "no split, not inlined", CONTRADICTED),
+    ],
+)
+def test_the_splits_that_won(message, winner, verdict):
+    made = on_suite("skinny-epilogue-bf16", {OP: 1.3}, message="won by split 64; compiled to bmm_dtype, triton_poi_0")
+    rows = [of for of in made if of.contender == OP]
+    for of in rows[:10]:
+        of.message = message
     finding = claim("What custom-op").finding(rows)
-    assert finding == claims.Finding(f"split {splits[0]} on 14, split {splits[1]} on 14", verdict, 28)
+    assert finding == claims.Finding(f"split 64 on 18, {winner} on 10", verdict, 28)
+    assert claim("What custom-op").finding([*later(rows), *rows]) == finding  # each problem once
+    silent = [replace(of, message="") for of in rows]
+    assert claim("What custom-op").finding(silent).verdict == NO_ROWS
 
 
 @pytest.mark.parametrize(
@@ -167,9 +190,46 @@ def test_dtypes_side_by_side(beginning, bf16, other, verdict):
     rows = on_suite("skinny-matmul-bf16", {VECTOR: bf16})
     assert claim(beginning).finding(rows) == claims.Finding(f"no rows in {dtype}", NO_ROWS)
     others = on_suite(f"skinny-matmul-{dtype}", {VECTOR: other})
-    told = f"median over torch.mm: bf16 {bf16:.3f}x, {dtype} {other:.3f}x"
-    assert claim(beginning).finding([*rows, *others]) == claims.Finding(told, verdict, 56)
-    assert claim(beginning).finding([*rows, *others[:26]]) == claims.Finding(told, FEW_ROWS, 26)  # 13 of each
+    told = f"median over torch.mm: bf16 {bf16:.3f}x, {dtype} {other:.3f}x, on"
+    assert claim(beginning).finding([*rows, *others]) == claims.Finding(f"{told} 28 shapes", verdict, 56)
+    few = claims.Finding(f"{told} 13 shapes", FEW_ROWS, 26)  # 13 of each
+    assert claim(beginning).finding([*rows, *others[:26]]) == few
+
+
+def test_two_dtypes_are_told_of_the_shapes_that_both_have():
+    """Where fp16 was not measured, bf16 gained twice as much."""
+    rows = on_suite("skinny-matmul-bf16", {VECTOR: 1.3})
+    apart = on_suite("skinny-matmul-bf16", {VECTOR: 2.6})
+    others = on_suite("skinny-matmul-fp16", {VECTOR: 1.3})
+    fp16 = claim("fp16 matches")
+    told = "median over torch.mm: bf16 1.300x, fp16 1.300x, on 14 shapes"
+    assert fp16.finding([*rows[:28], *apart[28:], *others[:28]]) == claims.Finding(told, CONFIRMED, 28)
+    assert fp16.finding([*rows[:28], *others[28:]]) == claims.Finding("no shape in common in bf16 and fp16", NO_ROWS)
+    for made in others[:4]:
+        made.config_source = made.config and "nearest"
+    told += "; 2 with a config not searched for the shape"
+    assert fp16.finding([*rows[:28], *others[:28]]) == claims.Finding(told, FEW_ROWS, 24)
+
+
+@pytest.mark.parametrize(("autotuned", "verdict"), [(1.2, CONFIRMED), (1.05, CONTRADICTED)])
+def test_the_order_in_two_dtypes(autotuned, verdict):
+    bf16 = on_suite("skinny-matmul-bf16", {VECTOR: 1.3, OP: 1.2, claims.COMPILED: 1.1})
+    fp32 = on_suite("skinny-matmul-fp32", {VECTOR: 1.4, OP: autotuned, claims.COMPILED: 1.1})
+    finding = claim("In fp32 eager").finding([*bf16, *fp32])
+    assert (finding.verdict, finding.problems) == (verdict, 56)
+    assert f"; fp32: {VECTOR} 1.400x, {claims.ANY_OP if autotuned > 1.1 else claims.COMPILED} " in finding.measured
+    assert finding.measured.endswith("; on 28 shapes")
+
+
+@pytest.mark.parametrize(("as_graph", "verdict"), [(1.2, CONFIRMED), (1.4, CONTRADICTED), (1.3, CONTRADICTED)])
+def test_the_modes_of_a_compiler(as_graph, verdict):
+    """Of the three shapes and three suites that the study compared them on."""
+    times = {claims.COMPILED: 1.3, claims.AS_GRAPH: as_graph}
+    suites = [f"skinny-{suite}" for suite in ("epilogue-bf16", "matmul-bf16", "matmul-fp16", "matmul-fp32")]
+    of = claim("Of torch.compile's modes")
+    finding = of.finding([made for suite in suites for made in on_suite(suite, times)])
+    assert (of.asked, finding.problems, finding.verdict) == (9, 9, verdict)
+    assert of.finding(on_suite("skinny-epilogue-bf16", times)).verdict == FEW_ROWS
 
 
 @pytest.mark.parametrize(
@@ -228,6 +288,10 @@ def test_where_splitting_stops_paying():
     finding = claim("Decompose-K does not pay").finding(rows)
     told = "at K = 8192 ahead of torch.mm up to M = N = 256, at M = N = 64 from K = 2048"
     assert finding == claims.Finding(told, CONFIRMED, 19)
+    for made in [made for made in rows if made.contender == VECTOR][9:]:
+        made.config_source = "nearest"
+    told += "; 10 with a config not searched for the shape"
+    assert claim("Decompose-K does not pay").finding(rows) == claims.Finding(told, FEW_ROWS, 9)
 
 
 def test_splits_one_against_another():
@@ -239,6 +303,16 @@ def test_splits_one_against_another():
     assert finding == claims.Finding("1x256x7168-bf16-nk: 4 splits, 1.60x one", CONFIRMED)
     assert claim("Splitting K pays").finding(rows[:2]).verdict == CONTRADICTED
     assert claim("Splitting K pays").finding([rows[0], *rows[2:]]).verdict == NO_ROWS
+    within_noise = row("tilus/semaphore.fp32@s4", us=7.9)
+    assert claim("Splitting K pays").finding([*rows[:2], within_noise]).verdict == CONTRADICTED
+
+
+def test_of_two_kernels_of_one_split_the_faster_counts():
+    rows = [
+        row(f"tilus/semaphore.{variant}@s{split}", us=us)
+        for variant, split, us in (("fp32", 1, 6.0), ("fp32", 4, 5.0), ("in_place", 1, 8.0), ("in_place", 4, 9.0))
+    ]
+    assert claim("Splitting K pays").finding(rows).measured.endswith("4 splits, 1.20x one")
 
 
 @pytest.mark.parametrize(("equal", "verdict"), [(True, CONFIRMED), (False, CONTRADICTED)])
@@ -282,6 +356,42 @@ def test_splitk_against_data_parallel():
     assert claim("The best split on an H100").finding(rows) == claims.Finding("split 8 on 6", CONFIRMED, 6)
 
 
+@pytest.mark.parametrize(
+    ("at_16_splits", "verdict"),
+    [
+        ((8.0, 8.5, 8.0, 9.0, 10.0, 12.0), CONFIRMED),
+        ((8.0, 8.0, 8.0, 8.0, 8.0, 8.0), CONTRADICTED),  # no loss
+        ((12.0, 11.0, 10.0, 9.0, 9.0, 9.0), CONTRADICTED),  # less and less of one
+    ],
+)
+def test_whether_more_splits_lose(at_16_splits, verdict):
+    rows = []
+    for size, us_of_16 in zip((512, 1024, 2048, 4096, 8192, 16384), at_16_splits, strict=True):
+        for m in (1, 16):
+            more = {"workload": "w4a16-square", "m": m, "n": size, "k": size, "protocol": "atomic"}
+            for split, us in ((1, 9.0), (4, 8.0), (16, us_of_16)):
+                rows.append(of_problem(f"w4a16-{m}x{size}", f"triton/w4a16.atomic@s{split}", us, **more))
+    finding = claim("From 4 splits to 16").finding(rows)
+    assert (finding.verdict, finding.problems) == (verdict, 12)
+    assert f"; M = 16: {8 / at_16_splits[0]:.2f}x, " in finding.measured
+    assert claim("From 4 splits to 16").finding(rows[:10]).verdict == FEW_ROWS
+    without = [made for made in rows if not made.contender.endswith("@s16")]
+    assert claim("From 4 splits to 16").finding(without) == claims.Finding("no rows of 4 and 16 splits", NO_ROWS)
+
+
+def test_figures_of_a_gpu_take_rows_of_one():
+    rows = []
+    for size in (512, 1024, 2048, 4096, 8192, 16384):
+        more = {"workload": "w4a16-square", "m": 16, "n": size, "k": size}
+        rows.append(of_problem(f"w4a16-{size}", "triton/w4a16.data_parallel", 16.5, **more))
+        rows.append(of_problem(f"w4a16-{size}", "triton/w4a16.atomic", 10.0, protocol="atomic", **more))
+    of = claim("SplitK is 65% faster")
+    assert of.finding(rows) == claims.Finding("no rows from an A100", NOT_TESTABLE)
+    there = [replace(made, environment=made.environment | {"device": "NVIDIA A100-SXM4-80GB"}) for made in rows]
+    assert (of.finding(there).verdict, of.finding(there).problems) == (CONFIRMED, 6)
+    assert of.rule.text.startswith("on an A100: mean ")
+
+
 def test_a_best_split_has_no_other_as_good():
     rows = []
     for size, best in ((512, 8), (1024, 4), (2048, 8), (4096, 4), (8192, 8), (16384, 4)):
@@ -312,8 +422,9 @@ def test_what_ncu_counted_tests_a_claim(sm, occupancy, verdict, measured):
             protocol="",
             status=PASSED,
             metrics={"sm_pct": of_sm, "occupancy_pct": of_warps},
+            time=f"2026-11-21T08:00:0{place}+00:00",
         )
-        for name, (of_sm, of_warps) in counted.items()
+        for place, (name, (of_sm, of_warps)) in enumerate(counted.items())
     ]
     of = claim("SplitK doubles")
     assert of.finding([], launches) == claims.Finding(measured, verdict)
@@ -329,9 +440,53 @@ def test_whether_the_router_is_bound_by_computing(us, verdict):
 
 
 def test_what_needs_no_rows():
-    assert claim("Grouped").finding([]) == claims.Finding("counted: a row 90, 3 x 3 54, 36 fewer", CONFIRMED)
+    told = "row by row 9 + 81, in groups of 3 rows 27 + 27, 36 fewer"
+    assert claim("Grouped").finding([]) == claims.Finding(told, CONFIRMED)
     assert claim("do_bench").finding([]).verdict == CONTRADICTED
-    assert claim("requires_clean").finding([]).verdict == NOT_TESTABLE
+    told = "tilus documents that the kernel has to reset it"
+    assert claim("requires_clean").finding([]) == claims.Finding(told, CONTRADICTED)
+
+
+@triton.jit
+def order_kernel(tiles_ptr, rows, columns, GROUP_M: tl.constexpr):
+    row, column = tile_of(tl.program_id(0), rows, columns, 1, 1, GROUP_M)
+    tl.store(tiles_ptr + 2 * tl.program_id(0), row)
+    tl.store(tiles_ptr + 2 * tl.program_id(0) + 1, column)
+
+
+@pytest.mark.parametrize("group", [1, 3, 4])
+def test_the_order_of_programs_that_is_counted_is_the_kernels(device, group):
+    rows, columns = 6, 5
+    tiles = torch.empty(rows * columns, 2, dtype=torch.int32, device=device)
+    order_kernel[(rows * columns,)](tiles, rows, columns, GROUP_M=group)
+    counted = [claims.tile_of(program, rows, columns, group) for program in range(rows * columns)]
+    assert [tuple(tile) for tile in tiles.tolist()] == counted
+
+
+@pytest.mark.parametrize(
+    ("document", "verdict"),
+    [
+        (None, NOT_TESTABLE),
+        ("`requires_clean`: zeroed before every launch.", CONFIRMED),
+        ("`requires_clean`: We require the kernel to reset\n the global tensor to all zeros.", CONTRADICTED),
+    ],
+)
+def test_what_tilus_documents(monkeypatch, document, verdict):
+    script = SimpleNamespace(global_tensor=SimpleNamespace(__doc__=document))
+    monkeypatch.setitem(sys.modules, "tilus", SimpleNamespace(Script=script))
+    assert claim("requires_clean").finding([]).verdict == verdict
+
+
+def test_a_tilus_that_cannot_be_imported_leaves_its_claim_untested(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tilus", None)
+    finding = claim("requires_clean").finding([])
+    assert (finding.verdict, finding.measured.startswith("tilus cannot be imported: ")) == (NOT_TESTABLE, True)
+
+
+def test_the_test_that_a_claim_names_is_there():
+    told = claim("Past Dynamo's").finding([]).measured
+    file, name = re.search(r"shown by a test: (\S+), (\w+)$", told).groups()
+    assert f"def {name}(" in (Path(__file__).parent.parent / file).read_text()
 
 
 def test_of_two_measurements_of_one_problem_the_last_counts():
@@ -340,6 +495,7 @@ def test_of_two_measurements_of_one_problem_the_last_counts():
     finding = claim("The reducer's shape").finding([*rows, *again])
     assert (finding.verdict, finding.problems) == (CONTRADICTED, 28)
     assert "median 1.000x" in finding.measured
+    assert claim("The reducer's shape").finding([*later(again), *rows]) == finding  # by time, not by file
     alone = in_another_run(on_suite("skinny-epilogue-bf16", {VECTOR: 1.2}))  # no tile to compare it with
     assert "median 1.115x" in claim("The reducer's shape").finding([*rows, *alone]).measured
 
@@ -350,6 +506,7 @@ def test_of_two_rows_of_one_contender_on_one_problem_the_last_counts():
     again = in_another_run([replace(rows[1], accuracy={"times_torch": 1.0})])
     assert claim("With fp32 partials").finding(rows).verdict == CONTRADICTED
     assert claim("With fp32 partials").finding([*rows, *again]).verdict == CONFIRMED
+    assert claim("With fp32 partials").finding([*later(again), *rows]).verdict == CONFIRMED
 
 
 def test_splits_of_two_runs_are_not_held_against_each_other():

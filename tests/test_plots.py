@@ -1,12 +1,13 @@
 """Plots from made rows: what is drawn, in which colours and with which markers, and where names stand."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from math import nan
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_rows import router_rows, row
+from made_rows import router_problem, router_rows, row
 
 from bench import plots, report, tables, workloads
 from bench.journal import BASELINE
@@ -28,6 +29,16 @@ def suite_rows(workload: str, **asked):
             apart = row(f"{language}/decompose_k.vector_unfused", us=us * 1.25, **more)
             made += [replace(of, protocol="separate", config=fused.config) for of in (fused, apart)]
     return made
+
+
+def of_library(contender: str, problem, us: float, **more):
+    return replace(row(f"torch/{contender}", us=us, problem=problem, **more), protocol="library")
+
+
+def front(axes) -> list[tuple[float, float]]:
+    """Its corners, from where it comes in at the top to where it goes out at the right."""
+    (line,) = [line for line in axes.lines if line.get_drawstyle() == "steps-post"]
+    return [tuple(point) for point in line.get_xydata()]
 
 
 def texts(figure) -> set[str]:
@@ -63,6 +74,14 @@ def test_latency_has_a_panel_for_every_size_of_c_and_a_line_for_every_contender(
     assert titles == ["M = N = 16", "M = N = 32", "M = N = 48", "M = N = 64"]
     assert {of.contender for of in rows} | {"library", "separate"} == texts(figure)
     assert all(len(axes.containers) == 5 for axes in figure.axes)
+    deepest = [made for made in rows if made.problem["k"] in (8192, 32768)]
+    assert [len(panel.places) for panel in plots._panels(deepest)] == [2, 2, 2, 2]
+
+
+def test_a_legend_is_in_the_order_in_which_lines_end():
+    legend = plots.latency(suite_rows("skinny-epilogue-bf16")).legends[-1]
+    slowest, *_, fastest = [text.get_text() for text in legend.get_texts()]
+    assert (slowest, fastest) == ("tilus/decompose_k.vector_unfused", VECTOR)
 
 
 def test_a_crossover_is_seen_along_both_axes():
@@ -81,10 +100,78 @@ def test_each_m_of_a_square_weight_has_a_panel_by_its_size():
     assert next(iter(llama[0].ticks.values())) == "1x4096x11008"
 
 
+def test_sizes_that_do_not_fit_side_by_side_are_turned():
+    for workload, turned in (("w4a16-llama", True), ("or_reduce-int64", False)):
+        axes, *_ = plots.latency(suite_rows(workload)).axes
+        assert {label.get_rotation() for label in axes.get_xticklabels()} == {90 if turned else 0}
+
+
 def test_the_grid_has_all_shapes_side_by_side():
     (axes,) = plots.grid(suite_rows("skinny-epilogue-bf16")).axes
     assert len(axes.get_xticklabels()) == 28
     assert axes.get_xticklabels()[0].get_text() == "16x16x8192"
+
+
+def test_side_by_side_lines_end_where_a_sequence_does():
+    def lengths(workload):
+        (axes,) = plots.grid(suite_rows(workload)).axes
+        drawn = axes.containers[0].lines[0].get_ydata()
+        return [len(list(of)) for joined, of in groupby(drawn, lambda value: value == value) if joined]
+
+    assert lengths("skinny-epilogue-bf16") == [7, 7, 7, 7]  # M = N
+    assert lengths("crossover") == [3, 8, 8]  # M = N below 64, K at 64, and M = N above
+    assert lengths("or_reduce-int64") == [3, 3]
+    assert lengths("square-generated") == [30]
+
+
+def test_no_line_crosses_shapes_that_were_not_measured():
+    rows = suite_rows("skinny-epilogue-bf16")
+    known = list({made.problem["name"]: made for made in rows}.values())
+    problems = [problem for _, problem in workloads.problems("skinny-epilogue-bf16")]
+    rows += [of_library("compile.default", problems[at], 7.0, workload=known[at].workload) for at in (0, 1, 5, 27)]
+    (axes,) = plots.grid(rows).axes
+    (drawn,) = [bar.lines[0] for bar in axes.containers if 7.0 in bar.lines[0].get_ydata()]
+    assert list(drawn.get_ydata()) == pytest.approx([7, 7, nan, 7, nan, 7], nan_ok=True)
+
+
+def test_points_without_a_line_are_named():
+    workload = "skinny-epilogue-bf16"
+    first, *_, last = [problem for _, problem in workloads.problems(workload)]
+    alone = [
+        of_library(name, at, us, workload=workload) for name, us in (("a", 7.0), ("b", 6.0)) for at in (first, last)
+    ]
+    (axes,) = plots.latency(alone).axes
+    assert [text.get_text() for text in axes.texts].count("torch/a") == 2
+    figure = plots.latency(suite_rows(workload) + alone)
+    assert [{text.get_text() for text in axes.texts} for axes in figure.axes] == [
+        {"#1", "#2"},
+        set(),
+        set(),
+        {"#1", "#2"},
+    ]
+    assert {"torch/a #1", "torch/b #2", BASELINE} <= texts(figure)
+
+
+def test_variants_differ_in_dashes_and_filling():
+    rows = [of_library(f"compile.{name}", router_problem(1), 9.0) for name in "abcdefghij"]
+    drawn = plots._contenders(rows, "cold", lambda of: (of["speedup"],) * 3)
+    assert len({series.dashes for series in drawn}) == 10
+    assert len({(series.language, series.protocol) for series in drawn}) == 1
+    markers = [bar.lines[0] for bar in plots.latency(rows).axes[0].containers]
+    assert [line.get_fillstyle() for line in markers] == 2 * list(plots.FILLINGS)
+    assert {line.get_marker() for line in markers} == {plots.MARKERS["library"]}
+
+
+def test_microseconds_are_of_one_measurement_a_problem():
+    old = [row(BASELINE, t, 10.0) for t in (1, 16)] + [row(VECTOR, t, 8.0) for t in (1, 16)]
+    new = [replace(row(BASELINE, 16, 20.0), noise={"cold": 0.01}, time="2026-11-22T08:00:00+00:00")]
+    for rows in (old + new, new + old):  # whichever file comes first
+        (axes,) = plots.latency(rows).axes
+        drawn = {tuple(bar.lines[0].get_ydata()) for bar in axes.containers}
+        assert drawn == {(10.0, 20.0), (8.0,)}
+        assert "each problem's last measurement" in axes.get_ylabel()
+        assert [made.timing["cold"]["median_us"] for made in plots.kinds(rows)["router-bf16-nk"]] == [10, 8, 20, 8]
+    assert "measurement" not in plots.latency(old).axes[0].get_ylabel()
 
 
 def test_the_speedup_by_t_is_on_a_log_axis_with_intervals():
@@ -126,6 +213,30 @@ def test_the_pareto_front_joins_those_that_none_beats_in_both():
     (axes,) = plots.pareto(rows).axes
     hollow = {bar.lines[0].get_color() for bar in axes.containers if bar.lines[0].get_markerfacecolor() == "white"}
     assert hollow == {plots.COLOURS["tilus"]}  # which passed on one problem of three
+    assert "not on every problem" in texts(axes.figure)
+
+
+def test_the_pareto_front_is_of_those_that_have_figures_on_every_problem():
+    rows = [row(BASELINE, t, 10.0) for t in (1, 16)] + [row(VECTOR, t, 8.0) for t in (1, 16)]
+    once = row("tilus/semaphore.fp32", 1, 2.0)
+    once.accuracy["times_torch"] = 0.5
+    (axes,) = plots.pareto([*rows, once]).axes
+    _, *corners, _ = front(axes)
+    assert corners == [(1.0, 0.8)]
+    twice = row("tilus/semaphore.fp32", 16, 2.0)
+    (axes,) = plots.pareto([*rows, once, twice]).axes
+    _, *corners, _ = front(axes)
+    assert corners == [(1.0, pytest.approx(0.2))]
+
+
+def test_errors_are_held_against_the_baselines_own():
+    errors = {(BASELINE, 1): 14.0, (VECTOR, 1): 7.0, (BASELINE, 16): 5.0, (VECTOR, 16): 4.0}
+    rows = [row(name, t, 10.0 if name == BASELINE else 8.0) for name, t in errors]
+    for made, error in zip(rows, errors.values(), strict=True):
+        made.accuracy["times_torch"] = error
+    (axes,) = plots.pareto(rows).axes
+    drawn = {bar.lines[0].get_color(): bar.lines[0].get_xdata()[0] for bar in axes.containers}
+    assert drawn == pytest.approx({plots.COLOURS["torch"]: 1.0, plots.COLOURS["triton"]: 0.8})
 
 
 @pytest.mark.parametrize("us", [7.0, 9.7, 12.3, 13.1, 17.9])
