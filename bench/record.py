@@ -26,6 +26,7 @@ if not __package__:  # run as a script: what to import from is the folder above,
 from bench import compare, tables
 from bench.compare import JOURNALS
 from bench.journal import read_rows
+from bench.workloads import GENERATED
 from common.tuned import device_slug
 
 COMPARE = Path(__file__).with_name("compare.py")
@@ -108,7 +109,15 @@ RECORDINGS = {
         [
             "--workload square-generated",
             _only("tiled", "torch/compile.default", "torch/compile.max_autotune_no_cudagraphs"),
-            _only("torch/compile.triton_templates", "helion/matmul"),
+            _only("torch/compile.triton_templates"),
+            "--timing cold --rounds 20",
+        ]
+    ),
+    # Which searches longest, on every other one of them.
+    "square-generated-helion": " ".join(
+        [
+            *(f"--problem {m}x{n}x{k}-bf16-kn" for m, n, k in GENERATED[::2]),
+            _only("helion/matmul", "tiled"),
             "--timing cold --rounds 20",
         ]
     ),
