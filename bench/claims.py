@@ -202,9 +202,9 @@ def fastest(rows: Sequence[Row], pattern: str) -> dict[tuple[str, str], tuple[Ro
     timing = leading_timing(of)
     best: dict[tuple[str, str], tuple[Row, Figures]] = {}
     for row in passed(of, timing):
-        figures, known = row.timing[timing], best.get(row.measurement)
-        if known is None or figures["median_us"] < known[1]["median_us"]:
-            best[row.measurement] = row, figures
+        figures, measurement = row.timing[timing], row.measurement
+        if measurement not in best or _us(figures) < _us(best[measurement][1]):
+            best[measurement] = row, figures
     if not best:
         raise Untested(f"{of[-1].contender} {of[-1].status}: {of[-1].message}", NOT_TESTABLE)
     return best

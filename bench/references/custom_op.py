@@ -158,10 +158,9 @@ class Autotuned:
         if problem.out_dtype is not problem.dtype:
             return "its operator's output has the dtype of the inputs"
         found = f"register_custom_op_autotuning of torch {torch.__version__}"
-        parameters = _parameters()
-        if not self.fused and torch._ops.OpOverload not in typing.get_args(parameters["custom_op"].annotation):
+        if not self.fused and torch._ops.OpOverload not in typing.get_args(_parameters()["custom_op"].annotation):
             return f"{found} takes no operator of torch itself"
-        if self.dynamic and not {"dispatch_on", "split_points"} <= parameters.keys():
+        if self.dynamic and not {"dispatch_on", "split_points"} <= _parameters().keys():
             return f"{found} knows no ranges of a size"
         if self.dynamic and problem.m == 1:
             return "torch takes a size of 1 for a constant: no one graph serves M = 1 and others"
