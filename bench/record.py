@@ -43,6 +43,7 @@ def _splits(name: str, splits: Sequence[int]) -> str:
 # What is held against references is timed with them: two runs are not compared.
 _REDUCED = _only("decompose_k.vector", "decompose_k.tile", "decompose_k.vector_pdl", "atomic")
 _REFERENCES = f"{_only('torch', 'helion', 'flashinfer', 'tlx')} {_REDUCED}"
+_SQUARE = f"{_only('tiled', 'semaphore')} --timing cold --rounds 20"
 _CORNERS = ((16, 8192), (64, 32768))
 _EVERY_OTHER = tuple((m, k) for m in (16, 32, 48, 64) for k in (8192, 16384, 24576, 32768))
 
@@ -61,7 +62,8 @@ RECORDINGS = {
         for dtype in ("bf16", "fp16", "fp32")
     },
     "crossover": f"--workload crossover {_REDUCED} {_only('tiled')} --timing cold --rounds 20",
-    "square-tutorial": f"--workload square-tutorial {_only('tiled', 'semaphore')} --timing cold --rounds 20",
+    "square-tutorial": f"--workload square-tutorial {_SQUARE}",
+    "square-tutorial-nk": f"--workload square-tutorial --layout nk {_SQUARE}",
     "semaphore-splits": f"--shape 16x256x7168 {_splits('semaphore.fp32', (1, 2, 3, 4, 6, 8))}",
     **{
         name: f"--workload {name} --timing cold --rounds 40"
