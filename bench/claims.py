@@ -266,6 +266,11 @@ def within(
     return Rule(asked, of, (one, other))
 
 
+def _by_quick_effort(rule: Rule) -> Rule:
+    """Of Helion's rows: what its search may spend decides more than the language does."""
+    return replace(rule, text=f"{rule.text}, by Helion's quick effort")
+
+
 _NAMES = {median: "median", mean: "mean", geometric_mean: "geometric mean", max: "largest"}
 
 
@@ -903,7 +908,7 @@ CLAIMS = (
     Claim(
         "Helion has 0.93x of eager's speed over the sweep on an H100",
         GENERATED,
-        within("helion/*", BASELINE, 0.837, 1.023, geometric_mean),
+        _by_quick_effort(within("helion/*", BASELINE, 0.837, 1.023, geometric_mean)),
         SWEEP,
     ),
 )
