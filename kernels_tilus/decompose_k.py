@@ -44,35 +44,49 @@ from kernels_tilus.epilogue import EpilogueScript
 @dataclass(frozen=True)
 class DecomposeKConfig(BandConfig):
     """reduce_block, reduce_rows: columns and rows of C that a block of the vector reducer sums; reduce_warps: its
-    warps. The tile reducer takes the tile of the product."""
+    warps; reduce_threads: those that share an element, each adds one band in so many. The tile reducer takes the tile
+    of the product."""
 
     reduce_block: int = 32
     reduce_warps: int = 1
     reduce_rows: int = 1
+    reduce_threads: int = 1
 
     @property
     def reduced_by_thread(self) -> int:
         """Elements of C."""
-        return self.reduce_rows * self.reduce_block // (32 * self.reduce_warps)
+        return self.reduce_rows * self.reduce_block * self.reduce_threads // (32 * self.reduce_warps)
+
+    @property
+    def bands_of_thread(self) -> int:
+        """Of an element; beyond split_k zeros."""
+        return cdiv(self.split_k, self.reduce_threads)
 
 
-# reduce_block, reduce_warps, reduce_rows: a thread an element, for few rows, or 16 bytes of a row and more, for many.
-# tilus launches blocks as clusters of one, which come to a multiprocessor more slowly than plain ones.
-STRIPS = ((32, 1, 1), (128, 4, 1), (128, 4, 4), (64, 4, 8), (128, 4, 8))
+# reduce_block, reduce_warps, reduce_rows, reduce_threads: a thread an element, for few rows, or 16 bytes of a row and
+# more, for many. tilus launches blocks as clusters of one, which come to a multiprocessor more slowly than plain ones.
+STRIPS = ((32, 1, 1, 1), (128, 4, 1, 1), (128, 4, 4, 1), (64, 4, 8, 1), (128, 4, 8, 1))
+# Of many bands also: 16 bytes of a row to as many threads as there are left, so that each has few loads, and wide ones.
+SHARED_STRIPS = ((32, 1, 1, 4), (16, 1, 1, 8), (32, 4, 1, 16))
+MANY_BANDS = 16
 MOST_LOADED = 128  # registers of a thread, for all bands of its elements at once
 
 
 def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
     """Every tile with every split of which each band has a step, as band.space has them; for the vector reducer with
-    every strip that is no higher than C. Its threads hold all bands of an element, 128 at most."""
+    every strip that is no higher than C."""
     check = _supports_tile if variant == "tile" else supports
-    strips = [strip for strip in STRIPS[: 1 if variant == "tile" else None] if strip[2] <= problem.m]
     space = [
-        DecomposeKConfig(**vars(config), reduce_block=columns, reduce_warps=warps, reduce_rows=rows)
+        DecomposeKConfig(*vars(config).values(), *strip)
         for config in band.space(problem, splits(problem))
-        for columns, warps, rows in strips
+        for strip in (STRIPS[:1] if variant == "tile" else _strips(config.split_k))
+        if strip[2] <= problem.m
     ]
     return [config for config in space if check(problem, config) is None]
+
+
+def _strips(split_k: int) -> tuple[tuple[int, int, int, int], ...]:
+    return STRIPS + SHARED_STRIPS if split_k >= MANY_BANDS else STRIPS
 
 
 def default_config(problem: Matmul) -> DecomposeKConfig:
@@ -88,9 +102,11 @@ def supports(problem: Matmul, config: DecomposeKConfig | None = None) -> str | N
         return reason
     if config is not None:
         strip = f"a strip of {config.reduce_rows} rows and {config.reduce_block} columns"
+        if 32 * config.reduce_warps % config.reduce_threads:
+            return f"{config.reduce_threads} threads an element do not divide {config.reduce_warps} warps"
         if strip_layout(config).shape[1:] != (config.reduce_rows, config.reduce_block):
             return f"{strip} is not shared evenly by the threads of {config.reduce_warps} warps"
-        loaded = config.split_k * config.reduced_by_thread
+        loaded = config.bands_of_thread * config.reduced_by_thread
         if loaded > MOST_LOADED:
             return f"{strip} of {config.split_k} bands takes {loaded} registers a thread, over {MOST_LOADED}"
     return _supports_tile(problem, config)
@@ -101,13 +117,14 @@ def _supports_tile(problem: Matmul, config: DecomposeKConfig | None = None) -> s
 
 
 def strip_layout(config: DecomposeKConfig) -> RegisterLayout:
-    """[split_k, reduce_rows, reduce_block]: a thread holds all bands of its elements, so that the sum needs no other
-    thread, and these are side by side in a row, up to 16 bytes of them."""
-    threads, vector = 32 * config.reduce_warps, min(VECTOR, max(1, config.reduced_by_thread))
-    lanes = min(threads, max(1, config.reduce_block // vector))
-    rows = threads // lanes
-    times = config.split_k, max(1, config.reduce_rows // rows), max(1, config.reduce_block // (lanes * vector))
-    return local(*times).spatial(1, rows, lanes).local(1, 1, vector)
+    """[split_k or more, reduce_rows, reduce_block]: a thread's elements are side by side in a row, up to 16 bytes of
+    them; neighbours have other elements, so that threads which share one are as far apart as a block allows."""
+    sharing = config.reduce_threads
+    threads, vector = 32 * config.reduce_warps // sharing, min(VECTOR, max(1, config.reduced_by_thread))
+    columns = min(threads, max(1, config.reduce_block // vector))
+    rows = threads // columns
+    times = max(1, config.reduce_rows // rows), max(1, config.reduce_block // (columns * vector))
+    return local(config.bands_of_thread, *times).spatial(sharing, rows, columns).local(1, 1, vector)
 
 
 class DecomposeKPartials(BandScript):
@@ -161,6 +178,7 @@ class DecomposeKReduction(EpilogueScript):
         if vector:
             self.block_m, self.block_n = config.reduce_rows, config.reduce_block
             self.num_warps = config.reduce_warps
+            self.bands = config.bands_of_thread * config.reduce_threads
             # Inference would settle on the layout of the store first, and then find none for the load that the sum
             # could come from.
             self.bands_layout = strip_layout(config)
@@ -190,7 +208,7 @@ class DecomposeKReduction(EpilogueScript):
         partials = self.global_view(written, dtype=float32, shape=[self.split_k, m, n])
         acc = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
         if self.vector:
-            bands = self.load_global(partials, offsets=[0, offset_m, offset_n], shape=[self.split_k, block_m, block_n])
+            bands = self.load_global(partials, offsets=[0, offset_m, offset_n], shape=[self.bands, block_m, block_n])
             self.annotate_layout(bands, self.bands_layout)
             self.assign(acc, self.sum(bands, dim=0))
         else:

@@ -23,8 +23,8 @@ class TestDecomposeK(matmul_cases.MatmulTests):
 STRIPS = [
     *[("triton", {"reduce_block": columns, "reduce_warps": warps}) for columns, warps in ((32, 1), (128, 4), (512, 4))],
     *[
-        ("tilus", {"reduce_block": columns, "reduce_warps": warps, "reduce_rows": rows})
-        for columns, warps, rows in decompose_k.STRIPS
+        ("tilus", {"reduce_block": columns, "reduce_warps": warps, "reduce_rows": rows, "reduce_threads": threads})
+        for columns, warps, rows, threads in decompose_k.STRIPS + decompose_k.SHARED_STRIPS
     ],
 ]
 
@@ -40,7 +40,7 @@ STRIPS = [
 )
 def test_every_strip_covers_the_output(language, strip, problem, device):
     kernel = contenders.find(f"{language}/decompose_k.vector")
-    config = replace(kernel.default_config(problem), split_k=4, **strip)
+    config = replace(kernel.default_config(problem), split_k=5, **strip)  # threads share them unevenly
     assert kernel.supports(problem, config) is None
     inputs = problem.inputs(device)
     out = torch.full(problem.out_shape, float("nan"), dtype=problem.out_dtype, device=device)
@@ -53,6 +53,7 @@ def test_every_strip_covers_the_output(language, strip, problem, device):
     [
         ({"reduce_block": 48}, "not shared evenly by the threads of 1 warps"),
         ({"reduce_rows": 3, "reduce_warps": 4, "reduce_block": 64}, "not shared evenly by the threads of 4 warps"),
+        ({"reduce_threads": 3}, "3 threads an element do not divide 1 warps"),
         ({"split_k": 64, "reduce_rows": 4, "reduce_warps": 4, "reduce_block": 128}, "takes 256 registers a thread"),
     ],
 )
