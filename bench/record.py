@@ -115,7 +115,7 @@ RECORDINGS = {
             "--timing cold --rounds 20",
         ]
     ),
-    # Which searches longest, on every other one of them.
+    # Helion's search, on every other one of them.
     "square-generated-helion": " ".join(
         [
             *(f"--problem {m}x{n}x{k}-bf16-kn" for m, n, k in GENERATED[::2]),

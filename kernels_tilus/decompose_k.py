@@ -69,7 +69,7 @@ STRIPS = ((32, 1, 1, 1), (128, 4, 1, 1), (128, 4, 4, 1), (64, 4, 8, 1), (128, 4,
 # Of many bands also: 16 bytes of a row to as many threads as there are left, so that each has few loads, and wide ones.
 SHARED_STRIPS = ((32, 1, 1, 4), (16, 1, 1, 8), (32, 4, 1, 16))
 MANY_BANDS = 16
-MOST_LOADED = 128  # registers of a thread, for all bands of its elements at once
+MOST_LOADED = 128  # registers of a thread, for all that it adds at once
 
 
 def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
@@ -77,10 +77,12 @@ def configs(problem: Matmul, *, variant: str) -> list[DecomposeKConfig]:
     every strip that is no higher than C."""
     check = _supports_tile if variant == "tile" else supports
     space = [
-        DecomposeKConfig(*vars(config).values(), *strip)
+        DecomposeKConfig(
+            **vars(config), reduce_block=columns, reduce_warps=warps, reduce_rows=rows, reduce_threads=threads
+        )
         for config in band.space(problem, splits(problem))
-        for strip in (STRIPS[:1] if variant == "tile" else _strips(config.split_k))
-        if strip[2] <= problem.m
+        for columns, warps, rows, threads in (STRIPS[:1] if variant == "tile" else _strips(config.split_k))
+        if rows <= problem.m
     ]
     return [config for config in space if check(problem, config) is None]
 
@@ -178,7 +180,6 @@ class DecomposeKReduction(EpilogueScript):
         if vector:
             self.block_m, self.block_n = config.reduce_rows, config.reduce_block
             self.num_warps = config.reduce_warps
-            self.bands = config.bands_of_thread * config.reduce_threads
             # Inference would settle on the layout of the store first, and then find none for the load that the sum
             # could come from.
             self.bands_layout = strip_layout(config)
@@ -208,7 +209,7 @@ class DecomposeKReduction(EpilogueScript):
         partials = self.global_view(written, dtype=float32, shape=[self.split_k, m, n])
         acc = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
         if self.vector:
-            bands = self.load_global(partials, offsets=[0, offset_m, offset_n], shape=[self.bands, block_m, block_n])
+            bands = self.load_global(partials, offsets=[0, offset_m, offset_n], shape=self.bands_layout.shape)
             self.annotate_layout(bands, self.bands_layout)
             self.assign(acc, self.sum(bands, dim=0))
         else:
