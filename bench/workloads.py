@@ -257,11 +257,13 @@ def _suites(workload: str, tokens: Sequence[int] | None, asked: Asked) -> list[S
 
 
 def _named(name: str) -> tuple[str, Problem]:
-    """Raises ValueError where no workload has it, as it stands there."""
-    for suite in SUITES:
-        for problem in suite.problems(None, Asked()):
-            if problem.name == name:
-                return suite.name, problem
+    """Raises ValueError where no workload has it, as it stands there or in another layout or out_dtype."""
+    others = (Asked(layout, out_dtype=out_dtype) for layout in _CHOICES["layout"] for out_dtype in (None, "fp32"))
+    for asked in (Asked(), *others):
+        for suite in SUITES:
+            for problem in suite.problems(None, asked):
+                if problem.name == name:
+                    return suite.name, problem
     raise ValueError(f"problem is {name!r}; accepted: a name of a workload's problem, as rows have it")
 
 

@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 
-from bench import workloads
+from bench import tables, workloads
+from bench.journal import read_rows
 from common.epilogue import Epilogue
 from common.problem import Layout
 from common.w4a16 import W4A16Matmul
@@ -116,6 +117,13 @@ def test_what_a_workload_does_not_have_is_told(asked, told):
 def test_shapes_come_after_the_workload_and_each_problem_once():
     chosen = workloads.problems("router", [(1, 256, 7168), (5, 6, 7), (5, 6, 7)], tokens=[1, 2])
     assert [(name, problem.m) for name, problem in chosen] == [("router", 1), ("router", 2), ("shape", 5)]
+
+
+def test_a_problem_is_found_by_the_name_that_its_rows_have():
+    recorded = {row.problem["name"] for path in tables.RESULTS.glob("*/*.jsonl") for row in read_rows(path)}
+    found = {problem.name for _, problem in workloads.problems(None, names=sorted(recorded))}
+    assert found == recorded
+    assert {"1x256x7168-bf16-nk", "1x256x7168-bf16-kn", "1x256x7168-bf16-nk-fp32out"} <= recorded
 
 
 def test_few_are_those_of_the_least_work_unless_tokens_say_which():
