@@ -37,7 +37,7 @@ TUNE = ("off", "quick", "full")
 EPILOGUES = ("none", "relu", "bias_relu", "silu", "sigmoid", "scale")
 
 NEEDS_GPU = "There is no CUDA device: timing and --tune need one."
-ALIKE = ("device", "torch", "triton", "tilus")  # of the environment, in all rows of a journal
+ALIKE = ("device", "gpus", "torch", "triton", "tilus")  # of the environment, in all rows of a journal
 CHECKED = 1  # problems of a workload on the CPU, those of the least work, where --tokens does not say which
 
 

@@ -15,8 +15,9 @@ from common import tuned
 
 
 def environment(device: torch.device) -> dict[str, str | None]:
-    """{device, driver, cuda, torch, triton, tilus, python, git, tuned}; None for what is not there. tuned: of the
-    device's table of configs, which a search changes between two commits."""
+    """{device, gpus, driver, cuda, torch, triton, tilus, python, git, tuned}; None for what is not there. gpus: of the
+    host, used or not: where there are several, a launch was seen to take longer. tuned: of the device's table of
+    configs, which a search changes between two commits."""
     return {**_lasting(device), "tuned": _tuned(tuned.TABLES / f"{tuned.slug_of(device)}.json")}
 
 
@@ -27,9 +28,11 @@ def _tuned(table: Path) -> str | None:
 @lru_cache(maxsize=8)
 def _lasting(device: torch.device) -> dict[str, str | None]:
     on_gpu = device.type == "cuda"
+    gpus, driver = _host() if on_gpu else (None, None)
     return {
         "device": torch.cuda.get_device_name(device) if on_gpu else platform.processor() or platform.machine(),
-        "driver": _driver() if on_gpu else None,
+        "gpus": gpus,
+        "driver": driver,
         "cuda": torch.version.cuda,
         "torch": torch.__version__,
         "triton": version("triton"),
@@ -53,14 +56,15 @@ def not_installed(package: str, extra: str) -> str | None:
     return f"{package} is not installed: pip install --editable '.[{extra}]'"
 
 
-def _driver() -> str | None:
+def _host() -> tuple[str | None, str | None]:
+    """How many GPUs it has, which CUDA_VISIBLE_DEVICES does not change, and their driver."""
     import pynvml
 
     try:
         pynvml.nvmlInit()
-        return pynvml.nvmlSystemGetDriverVersion()
+        return str(pynvml.nvmlDeviceGetCount()), pynvml.nvmlSystemGetDriverVersion()
     except pynvml.NVMLError:
-        return None
+        return None, None
 
 
 def _revision() -> str | None:

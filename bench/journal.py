@@ -49,7 +49,7 @@ class Row:
     floor        {cold|warm: {launch_us, read_us}}
     noise        {cold|warm|host: |1 - ratio| of the baseline to itself under a second name}
     clocks       {available, reason, sm_mhz, power_w, temperature_c (each [least, most]), repeated_rounds}
-    environment  {device, driver, cuda, torch, triton, tilus, python, git, tuned}
+    environment  {device, gpus, driver, cuda, torch, triton, tilus, python, git, tuned}
     command      measures this row alone
     """
 

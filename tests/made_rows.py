@@ -89,6 +89,7 @@ def row(
         },
         environment={
             "device": "NVIDIA H200",
+            "gpus": "1",
             "driver": "580.1",
             "cuda": "13.0",
             "torch": "2.11.0",

@@ -174,6 +174,7 @@ def test_resume_takes_the_latest_journal(gpu):
     [
         ([], {"device": "NVIDIA H100"}, "device: NVIDIA H200 there, NVIDIA H100 here"),
         ([], {"triton": "3.7.1", "tilus": None}, "triton: 3.6.0 there, 3.7.1 here; tilus: 0.2.0 there, None here"),
+        ([], {"gpus": "2"}, "gpus: 1 there, 2 here"),
         (["--rounds", "7"], {}, f"--rounds: {worker.Options.rounds} there, 7 here"),
         (["--tune", "quick"], {}, "--tune: off there, quick here"),
     ],

@@ -1,0 +1,52 @@
+"""What a row says of where it was measured."""
+
+import pynvml
+import pytest
+import torch
+
+from bench import environment
+
+
+@pytest.fixture
+def host(monkeypatch):
+    """Of two GPUs."""
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 2)
+    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "580.1")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA made up")
+    return monkeypatch
+
+
+def told(kind: str) -> tuple[str | None, ...]:
+    here = environment.environment(torch.device(kind))
+    return here["device"], here["gpus"], here["driver"]
+
+
+@pytest.fixture(autouse=True)
+def afresh():
+    environment._lasting.cache_clear()
+    yield
+    environment._lasting.cache_clear()
+
+
+def test_the_gpus_of_the_host_are_told_seen_or_not(host):
+    assert told("cuda") == ("NVIDIA made up", "2", "580.1")
+
+
+def test_without_nvml_there_is_no_guess(host):
+    def missing() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    host.setattr(pynvml, "nvmlInit", missing)
+    assert told("cuda")[1:] == (None, None)
+
+
+def test_a_cpu_has_no_gpus():
+    assert told("cpu")[1:] == (None, None)
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_one_of_its_hosts():
+    _, gpus, driver = told("cuda")
+    assert int(gpus) >= torch.cuda.device_count()
+    assert driver
