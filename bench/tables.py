@@ -379,7 +379,7 @@ def source_of(rows: Sequence[Row]) -> str:
     return f"Recorded on {'; '.join(dict.fromkeys(devices))}, {when}"
 
 
-_SOURCES = ("driver", "cuda", "torch", "triton", "tilus")
+_SOURCES = ("gpus", "driver", "cuda", "torch", "triton", "tilus")
 
 
 def frame(rows: Sequence[Row]):

@@ -109,7 +109,7 @@ def test_the_overview_has_a_line_for_every_problem():
     assert table.header == ["T", BASELINE, VECTOR, FP32]
     assert table.lines[0] == ["1", "10.0", "8.0 (1.25x) *", "12.5 (0.80x)"]
     assert table.lines[1] == ["16", "10.0 *", "10.0 (1.00x, tie) *", "wrong"]
-    assert "Recorded on NVIDIA H200, driver 580.1, cuda 13.0" in table.foot
+    assert "Recorded on NVIDIA H200, gpus 1, driver 580.1, cuda 13.0" in table.foot
     assert "2026-11-21" in table.foot
 
 
