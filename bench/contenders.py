@@ -28,7 +28,7 @@ PACKAGES = {
     Language.TRITON: "kernels_triton",
     Language.TILUS: "kernels_tilus",
 }
-SPLIT = re.compile(r"@s[1-9]\d*$")
+SPLIT = re.compile(r"@s([1-9]\d*)$")
 CANDIDATE = f"{Language.CANDIDATE.value}/"
 
 
@@ -82,7 +82,7 @@ def _with_split(full_name: str) -> Kernel:
     device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
     def config_of(problem: Problem) -> Config:
-        return replace(tuned.pick(base, problem, tuned.slug_of(device))[0], split_k=int(split_k))
+        return pick(made, problem, tuned.slug_of(device))[0]
 
     def supports(problem: Problem, config: Config | None) -> str | None:
         return base.supports(problem, None) or base.supports(problem, config or config_of(problem))
@@ -91,9 +91,19 @@ def _with_split(full_name: str) -> Kernel:
         return base.launch(*args, config=config, **options)
 
     variant = f"{base.variant}@s{split_k}"
-    return replace(
+    made = replace(
         base, variant=variant, launch=launch, configs=lambda _: [], default_config=config_of, supports=supports
     )
+    return made
+
+
+def pick(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, str]:
+    """As tuned.pick; of a contender whose split is given, what the kernel itself would take but for the split, and
+    'split' where that was searched for this very problem."""
+    if not (given := SPLIT.search(kernel.full_name)):
+        return tuned.pick(kernel, problem, slug)
+    config, source = tuned.pick(find(kernel.full_name[: given.start()]), problem, slug)
+    return replace(config, split_k=int(given[1])), "split" if source == "tuned" else source
 
 
 def choose(

@@ -23,11 +23,13 @@ from queue import SimpleQueue
 if not __package__:  # run as a script: what to import from is the folder above, not this one
     sys.path[:1] = [str(Path(__file__).resolve().parent.parent)]
 
-from bench import compare, tables
+from bench import compare, contenders, tables
 from bench.compare import JOURNALS
-from bench.journal import read_rows
+from bench.journal import Row, read_rows
 from bench.workloads import GENERATED
-from common.tuned import device_slug
+from common import tuned
+from common.kernel import Kernel
+from common.problem import Problem
 
 COMPARE = Path(__file__).with_name("compare.py")
 
@@ -129,7 +131,11 @@ RECORDINGS = {
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("name", nargs="*", help="of a file under bench/results, without its ending (default: all)")
-    made.add_argument("--list", action="store_true", help="the commands, and how many of their rows are recorded")
+    made.add_argument(
+        "--list",
+        action="store_true",
+        help="the commands, how many of their rows are recorded, and how many of these have a former config",
+    )
     return made
 
 
@@ -187,7 +193,7 @@ def _replaced(name: str) -> str:
     """Makes the journal the file, unless something of the file has broken: then says what, else ''."""
     journal = _journal(name)
     rows = read_rows(journal)
-    target = tables.RESULTS / device_slug(rows[0].environment["device"]) / f"{name}.jsonl"
+    target = tables.RESULTS / tuned.device_slug(rows[0].environment["device"]) / f"{name}.jsonl"
     found = tables.changes(rows, read_rows(target)) if target.exists() else []
     if broken := [f"{of.contender} on {of.problem} ({of.message})" for of in found if of.verdict == "broken"]:
         return f"not replaced, as these passed there: {', '.join(broken)}; the new rows are in {journal}"
@@ -208,23 +214,34 @@ def _gpus() -> list[str]:
     return visible.split(",")[: len(every)] if visible else every
 
 
-def _asked(name: str) -> set[tuple[str, str]]:
-    """What a recording's command has rows for: (problem, contender)."""
+def _asked(name: str) -> dict[tuple[str, str], tuple[Problem, Kernel]]:
+    """What a recording's command has rows for, by the names of problem and contender."""
     args = compare.parser().parse_args(shlex.split(RECORDINGS[name]))
     compare.chosen_options(args, 0)
     problems = compare.chosen_problems(args)
     kernels = compare.chosen_contenders(args, {problem.op for _, problem in problems})
     own = ((problem, kernel) for _, problem in problems for kernel in kernels if kernel.op == problem.op)
-    return {(problem.name, kernel.full_name) for problem, kernel in own}
+    return {(problem.name, kernel.full_name): (problem, kernel) for problem, kernel in own}
+
+
+def _has_former_config(row: Row, problem: Problem, kernel: Kernel, slug: str) -> bool:
+    """Whether the command would take another config now, as the tuned table has changed since."""
+    return row.config is not None and contenders.pick(kernel, problem, slug)[0] != kernel.config_from(row.config)
 
 
 def _list(names: Sequence[str]) -> tables.Table:
     lines = []
     for name in names:
-        asked = len(_asked(name))
-        of_devices = [f"{len(rows)} of {asked} ({path.parent.name})" for path, rows in tables.recorded(name).items()]
-        lines.append([name, ", ".join(of_devices) or "none", f"python bench/compare.py {RECORDINGS[name]}"])
-    return tables.Table("recordings", ["file", "rows", "command"], lines)
+        asked = _asked(name)
+        of_devices = []
+        for path, rows in tables.recorded(name).items():
+            slug = path.parent.name
+            before = sum(_has_former_config(row, *asked[row.problem["name"], row.contender], slug) for row in rows)
+            told = f"{len(rows)} of {len(asked)} ({slug})"
+            of_devices.append(f"{told}, {before} with a former config" if before else told)
+        lines.append([name, "; ".join(of_devices) or "none", f"python bench/compare.py {RECORDINGS[name]}"])
+    foot = "A former config: the tuned table has changed since, and the command would take another."
+    return tables.Table("recordings", ["file", "rows", "command"], lines, foot=foot)
 
 
 if __name__ == "__main__":

@@ -180,7 +180,7 @@ def build_ahead(
         for kernel in kernels:
             if kernel.build is None or listed.sits_out(kernel, problem, device):
                 continue
-            config, _ = tuned.pick(kernel, problem, slug)
+            config, _ = listed.pick(kernel, problem, slug)
             # One job for all sizes: what is compiled does not depend on them, but for their divisibility.
             build = kernel.full_name, config, problem.compiled_for
             jobs.setdefault(build, (problem, kernel.full_name, [config], device))

@@ -366,9 +366,7 @@ def _examine(referee: Referee, name: str, config: Config | None, result: Result)
         return result.fails(UNSUPPORTED, reason)
     source = "search"
     if config is None:
-        config, source = tuned.pick(kernel, problem, tuned.slug_of(device))
-        if listed.SPLIT.search(name) and source == "tuned":
-            source = "split"
+        config, source = listed.pick(kernel, problem, tuned.slug_of(device))
     if config is not None:
         result.config, result.config_source = asdict(config), source
     if kernel.build is not None and device.type == "cuda":

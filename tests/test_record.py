@@ -9,8 +9,9 @@ import sys
 import made_rows
 import pytest
 
-from bench import record, tables
+from bench import contenders, record, tables
 from bench.journal import read_rows
+from common.kernel import Language
 
 FILES = tables.recorded()
 
@@ -23,7 +24,7 @@ def test_a_command_is_one_of_compares(name):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_file_holds_rows_of_its_command(path):
     pairs = record._asked(path.stem)
-    assert {(row.problem["name"], row.contender) for row in FILES[path]} <= pairs
+    assert {(row.problem["name"], row.contender) for row in FILES[path]} <= pairs.keys()
 
 
 @pytest.fixture
@@ -91,6 +92,31 @@ def test_the_list_tells_commands_and_rows(capsys):
     held = len(FILES[tables.RESULTS / "h200" / "router-nk.jsonl"])
     assert "router-nk" in said and f"{held} of {len(record._asked('router-nk'))} (h200)" in said
     assert "python bench/compare.py --workload router" in said
+
+
+def test_the_list_counts_rows_whose_config_the_command_would_not_take(monkeypatch, tmp_path, capsys):
+    rows = [made_rows.row(name) for name in ("torch/mm", "triton/decompose_k.vector", "tilus/semaphore.fp32")]
+    file = tmp_path / "made-up" / "router-nk.jsonl"
+    file.parent.mkdir()
+    file.write_text("".join(json.dumps(row.to_json()) + "\n" for row in rows))
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+
+    def said(split: int) -> str:
+        """Where the command takes what the rows have, but for tilus' split."""
+
+        def pick(kernel, problem, slug):
+            assert slug == "made-up"
+            (row,) = [row for row in rows if row.contender == kernel.full_name]
+            config = kernel.config_from(row.config)
+            of_tilus = kernel.language is Language.TILUS
+            return dataclasses.replace(config, split_k=split) if of_tilus else config, "tuned"
+
+        monkeypatch.setattr(contenders, "pick", pick)
+        assert record.main(["--list", "router-nk"]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    assert "3 of 312 (made-up), 1 with a former config" in said(split=8)
+    assert "(made-up) " in said(split=4) and "(made-up)," not in said(split=4)
 
 
 def test_it_runs_as_a_script():
