@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from bench import environment
+from common import tuned
 
 
 @pytest.fixture
@@ -23,10 +24,13 @@ def told(kind: str) -> tuple[str | None, ...]:
 
 
 @pytest.fixture(autouse=True)
-def afresh():
-    environment._lasting.cache_clear()
+def asked_afresh():
+    asked_once = (environment._lasting, tuned.slug_of)
+    for answers in asked_once:
+        answers.cache_clear()
     yield
-    environment._lasting.cache_clear()
+    for answers in asked_once:
+        answers.cache_clear()
 
 
 def test_the_gpus_of_the_host_are_told_seen_or_not(host):
