@@ -50,6 +50,21 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("kernel", kernels, ids=lambda kernel: kernel.full_name)
 
 
+@pytest.fixture
+def tuned_tables(tmp_path, monkeypatch):
+    """An empty folder of tuned tables, in place of the project's."""
+    from common import tuned
+
+    def read_afresh() -> None:
+        tuned.table.cache_clear()
+        tuned.pick.cache_clear()
+
+    monkeypatch.setattr(tuned, "TABLES", tmp_path)
+    read_afresh()
+    yield tmp_path
+    read_afresh()
+
+
 @pytest.fixture(scope="session")
 def device() -> torch.device:
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")

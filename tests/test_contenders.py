@@ -1,6 +1,7 @@
 """Who there is, who is chosen, who sits out; the baseline and candidates as contenders."""
 
 import importlib
+import json
 import shutil
 from dataclasses import replace
 
@@ -275,23 +276,14 @@ def test_a_candidate_takes_part_whoever_else_is_named(tmp_path):
     assert chosen == {Language.TORCH, Language.TRITON, Language.CANDIDATE}
 
 
-@pytest.fixture
-def made_up_table(monkeypatch):
-    """One search, of tilus' semaphore at 16 tokens."""
-    config = dict(block_m=16, block_n=32, block_k=128, split_k=4, num_warps=2, num_stages=5, engine="mma")
-    table = {"tilus/semaphore.fp32": [{"problem": Matmul(16, 256, 7168).key, "config": config}]}
-    monkeypatch.setattr(tuned, "table", lambda slug: table)
-    tuned.pick.cache_clear()
-    yield table
-    tuned.pick.cache_clear()
-
-
 @pytest.mark.parametrize(("tokens", "source"), [(16, "split"), (32, "nearest"), (16 << 8, "heuristic")])
-def test_a_given_split_takes_the_rest_of_what_the_kernel_would_take(made_up_table, tokens, source):
+def test_a_given_split_takes_the_rest_of_what_the_kernel_would_take(tuned_tables, tokens, source):
     base, split = contenders.find("tilus/semaphore.fp32"), contenders.find("tilus/semaphore.fp32@s3")
+    searched = dict(block_m=16, block_n=32, block_k=128, split_k=4, num_warps=2, num_stages=5, engine="mma")
+    entry = {"problem": Matmul(16, 256, 7168).key, "config": searched}
+    (tuned_tables / "made-up.json").write_text(json.dumps({base.full_name: [entry]}))
     problem = Matmul(tokens, 256, 7168)
-    (entry,) = made_up_table[base.full_name]
-    expected = base.default_config(problem) if source == "heuristic" else base.config_from(entry["config"])
+    expected = base.default_config(problem) if source == "heuristic" else base.config_from(searched)
     assert contenders.pick(split, problem, "made-up") == (replace(expected, split_k=3), source)
     assert contenders.pick(base, problem, "made-up")[0] == expected
 

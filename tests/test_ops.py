@@ -30,17 +30,6 @@ OR = SMALL[1]
 each_small = pytest.mark.parametrize("problem", SMALL, ids=lambda problem: problem.op)
 
 
-@pytest.fixture
-def table(tmp_path, monkeypatch):
-    """An empty folder of tuned tables."""
-    monkeypatch.setattr(tuned, "TABLES", tmp_path)
-    tuned.table.cache_clear()
-    tuned.pick.cache_clear()
-    yield tmp_path
-    tuned.table.cache_clear()
-    tuned.pick.cache_clear()
-
-
 def test_every_contender_solves_a_known_operation_and_every_operation_has_its_baseline():
     known = all_contenders()
     assert {kernel.op for kernel in known} <= set(OPS)
@@ -187,7 +176,7 @@ def test_listed_problems_are_found_by_name_and_picked_by_what_is_asked():
         workloads.problems(None, names=["or-1x1x1-int8"])
 
 
-def test_what_a_search_found_is_taken_for_the_nearest_problem(table):
+def test_what_a_search_found_is_taken_for_the_nearest_problem(tuned_tables):
     kernel = find("triton/or_reduce.reduce")
     found = {OrReduce(64, 128, 4): OrReduceConfig(32, 1), OrReduce(64, 128, 16): OrReduceConfig(64, 2)}
     searched = [

@@ -10,7 +10,7 @@ import made_rows
 import pytest
 
 from bench import contenders, record, tables
-from bench.journal import read_rows
+from bench.journal import Journal, read_rows
 from common.kernel import Language
 
 FILES = tables.recorded()
@@ -96,9 +96,8 @@ def test_the_list_tells_commands_and_rows(capsys):
 
 def test_the_list_counts_rows_whose_config_the_command_would_not_take(monkeypatch, tmp_path, capsys):
     rows = [made_rows.row(name) for name in ("torch/mm", "triton/decompose_k.vector", "tilus/semaphore.fp32")]
-    file = tmp_path / "made-up" / "router-nk.jsonl"
-    file.parent.mkdir()
-    file.write_text("".join(json.dumps(row.to_json()) + "\n" for row in rows))
+    for row in rows:
+        Journal(tmp_path / "made-up" / "router-nk.jsonl").append(row)
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
 
     def said(split: int) -> str:

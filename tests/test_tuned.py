@@ -15,26 +15,16 @@ from common.problem import Layout, Matmul
 KERNEL = contenders.find("triton/decompose_k.vector")
 
 
-@pytest.fixture
-def tables(tmp_path, monkeypatch):
-    monkeypatch.setattr(tuned, "TABLES", tmp_path)
-    tuned.table.cache_clear()
-    tuned.pick.cache_clear()
-    yield tmp_path
-    tuned.table.cache_clear()
-    tuned.pick.cache_clear()
-
-
 def entry(problem: Matmul, split_k: int) -> dict:
     config = dict(block_m=16, block_n=16, block_k=64, split_k=split_k, num_warps=1, num_stages=4)
     return {"problem": problem.key, "config": config}
 
 
-def test_exact_nearest_and_heuristic(tables):
+def test_exact_nearest_and_heuristic(tuned_tables):
     near, far = Matmul(16, 256, 7168), Matmul(512, 256, 7168)
     other_layout = Matmul(32, 256, 7168, layout=Layout.NK)
     entries = [entry(near, 8), entry(far, 2), entry(other_layout, 4)]
-    (tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: entries}))
+    (tuned_tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: entries}))
 
     def picked(problem):
         config, source = tuned.pick(KERNEL, problem, "some-gpu")
@@ -53,30 +43,30 @@ def test_exact_nearest_and_heuristic(tables):
     assert tuned.pick(KERNEL, near, "unknown-gpu") == (KERNEL.default_config(near), "heuristic")
 
 
-def test_what_is_far_gives_way_to_another_layout_that_is_not(tables):
+def test_what_is_far_gives_way_to_another_layout_that_is_not(tuned_tables):
     entries = [entry(Matmul(1, 4, 256), 8), entry(Matmul(16, 256, 7168, layout=Layout.NK), 4)]
-    (tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: entries}))
+    (tuned_tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: entries}))
     config, source = tuned.pick(KERNEL, Matmul(16, 256, 7168), "some-gpu")
     assert (config.split_k, source) == (4, "nearest")
 
 
-def test_another_dtype_comes_after_all_of_this_one(tables):
+def test_another_dtype_comes_after_all_of_this_one(tuned_tables):
     """CUDA cores multiply fp32, tensor cores the rest: what is best for the one says little of the other."""
     half, single = Matmul(16, 16, 8192), Matmul(16, 16, 32768, torch.float32)
-    (tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: [entry(half, 8), entry(single, 4)]}))
+    (tuned_tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: [entry(half, 8), entry(single, 4)]}))
     for problem, split_k in ((replace(half, dtype=torch.float32, out_dtype=None), 4), (replace(half, k=32768), 8)):
         config, source = tuned.pick(KERNEL, problem, "some-gpu")
         assert (config.split_k, source) == (split_k, "nearest")
 
 
-def test_of_configs_that_cannot_run_the_next_nearest_is_taken(tables):
+def test_of_configs_that_cannot_run_the_next_nearest_is_taken(tuned_tables):
     by_tma = entry(Matmul(16, 256, 7168), 8)
     by_tma["config"]["tma"] = True
     entries = [by_tma, entry(Matmul(64, 256, 7168), 4)]
-    (tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: entries}))
+    (tuned_tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: entries}))
     config, source = tuned.pick(KERNEL, Matmul(16, 256, 7170), "some-gpu")
     assert (config.split_k, source) == (4, "nearest")
-    (tables / "other-gpu.json").write_text(json.dumps({KERNEL.full_name: [by_tma]}))
+    (tuned_tables / "other-gpu.json").write_text(json.dumps({KERNEL.full_name: [by_tma]}))
     assert tuned.pick(KERNEL, Matmul(16, 256, 7170), "other-gpu")[1] == "heuristic"
 
 

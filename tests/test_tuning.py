@@ -171,7 +171,7 @@ def test_leaders_stand_where_nobody_else_enters():
 
 
 @pytest.fixture
-def in_process(table, tmp_path, monkeypatch):
+def in_process(tuned_tables, tmp_path, monkeypatch):
     """tune without a device: what is built at each stage, by kernel."""
 
     class InProcess:
@@ -227,10 +227,10 @@ def test_what_leads_in_one_language_is_tried_in_the_other(in_process, monkeypatc
         assert leader in {*sampled[kernel.full_name], *near[kernel.full_name]}
 
 
-def test_what_led_in_the_other_language_before_is_tried_too(in_process, table, monkeypatch):
+def test_what_led_in_the_other_language_before_is_tried_too(in_process, tuned_tables, monkeypatch):
     known = find("triton/atomic").configs(PROBLEM)[-1]
     entry = {"problem": PROBLEM.key, "config": dataclasses.asdict(known)}
-    (table / "none.json").write_text(json.dumps({"triton/atomic": [entry]}))
+    (tuned_tables / "none.json").write_text(json.dumps({"triton/atomic": [entry]}))
     kernel = find("tilus/atomic")
     monkeypatch.setattr(tuning._Trial, "time", lambda trial, configs, rounds: [float(c.block_k) for c in configs])
     tuned_here(kernel)
@@ -239,12 +239,12 @@ def test_what_led_in_the_other_language_before_is_tried_too(in_process, table, m
     assert sampled.isdisjoint(likest) and near.issuperset(likest)
 
 
-def test_what_leads_under_another_protocol_is_tried_too(in_process, table, monkeypatch):
+def test_what_leads_under_another_protocol_is_tried_too(in_process, tuned_tables, monkeypatch):
     """Of the same language: the same tile and engine, where the space has them."""
     kernel, other = find("tilus/atomic"), find("tilus/last_arriver")
     known = other.configs(PROBLEM)[-1]
     entry = {"problem": PROBLEM.key, "config": dataclasses.asdict(known)}
-    (table / "none.json").write_text(json.dumps({other.full_name: [entry]}))
+    (tuned_tables / "none.json").write_text(json.dumps({other.full_name: [entry]}))
     monkeypatch.setattr(tuning._Trial, "time", lambda trial, configs, rounds: [float(c.block_k) for c in configs])
     assert other.full_name in tuning.kin_of(kernel) and "triton/last_arriver" not in tuning.kin_of(kernel)
     tuned_here(kernel)
@@ -257,15 +257,7 @@ def row(contender: str, problem: Matmul, config: dict, source: str = "search", *
     return dataclasses.replace(made_rows.row(contender), **values)
 
 
-@pytest.fixture
-def table(tmp_path, monkeypatch):
-    monkeypatch.setattr(tuned, "TABLES", tmp_path)
-    yield tmp_path
-    tuned.table.cache_clear()
-    tuned.pick.cache_clear()
-
-
-def test_the_choice_holds_the_known_and_is_the_same_every_time(table):
+def test_the_choice_holds_the_known_and_is_the_same_every_time(tuned_tables):
     known = MatmulConfig(32, 32, 64, 3, 4, 2)
     other, impossible = dataclasses.replace(known, split_k=5), dataclasses.replace(known, split_k=500)
     entries = [
@@ -275,14 +267,14 @@ def test_the_choice_holds_the_known_and_is_the_same_every_time(table):
         }
         for m, config in ((64, known), (1, other), (2, impossible))
     ]
-    (table / "made-up.json").write_text(json.dumps({"triton/made_up": entries}))
+    (tuned_tables / "made-up.json").write_text(json.dumps({"triton/made_up": entries}))
     chosen = choose(made_up(), PROBLEM, 12, "made-up")
     assert chosen[:3] == [MatmulConfig(64, 64, 64, 1, 4, 4), known, other]
     assert len(chosen) == len(set(chosen)) == 12 and impossible not in chosen
     assert chosen == choose(made_up(), PROBLEM, 12, "made-up")
 
 
-def test_equal_spaces_are_sampled_equally(table):
+def test_equal_spaces_are_sampled_equally(tuned_tables):
     assert choose(made_up("a"), PROBLEM, 20, "none") == choose(made_up("b"), PROBLEM, 20, "none")
     assert choose(made_up("a"), PROBLEM, 20, "none") != choose(made_up("a"), Matmul(1, 2, 3), 20, "none")
 
@@ -333,7 +325,7 @@ def test_a_k_too_short_for_two_bands_is_not_split():
         assert tried and {config.split_k for config in tried} == {1}
 
 
-def test_the_sample_has_as_many_tiles_as_it_has_room_for(table):
+def test_the_sample_has_as_many_tiles_as_it_has_room_for(tuned_tables):
     space = [MatmulConfig(16, 16, 16 * k, split, 1, 3) for k in range(1, 9) for split in range(1, 1 + k * k)]
     chosen = choose(made_up(space=space), PROBLEM, 9, "none")
     assert len({config.block_k for config in chosen[1:]}) == 8
@@ -341,13 +333,13 @@ def test_the_sample_has_as_many_tiles_as_it_has_room_for(table):
     assert again[:9] == chosen and sorted(config.block_k for config in again[9:]) == [32, 48, 64, 80, 96, 112, 128, 128]
 
 
-def test_a_small_space_is_tried_whole(table):
+def test_a_small_space_is_tried_whole(tuned_tables):
     chosen = choose(made_up(space=SPACE[:5]), PROBLEM, 20, "none")
     assert set(chosen) == {*SPACE[:5], MatmulConfig(64, 64, 64, 1, 4, 4)}
 
 
 @pytest.mark.parametrize("kernel", all_contenders(), ids=lambda kernel: kernel.full_name)
-def test_every_kernel_can_be_searched(kernel, table):
+def test_every_kernel_can_be_searched(kernel, tuned_tables):
     problem = OF_OP[kernel.op]
     if kernel.supports(problem, None) is None and kernel.configs(problem):
         chosen = choose(kernel, problem, 32, "none")
@@ -361,7 +353,7 @@ def test_a_search_needs_a_gpu():
         tuning.tune(PROBLEM, [made_up()], "quick", builders=builders, deadline_s=1, device=torch.device("cpu"))
 
 
-def test_kept_searches_come_back(tmp_path, table):
+def test_kept_searches_come_back(tmp_path, tuned_tables):
     found = search(not_built={SPACE[0]: "ptxas"})
     path = tmp_path / "search" / "one.json"
     tuning._to_cache(found, path)
@@ -395,17 +387,17 @@ def test_the_source_is_that_of_the_kernels_file_and_what_it_uses(monkeypatch):
     assert "semaphore.py" not in read and "torch_mm.py" not in read
 
 
-def test_ranks_that_write_at_once_keep_what_the_others_found(table):
+def test_ranks_that_write_at_once_keep_what_the_others_found(tuned_tables):
     config = {"block_m": 32, "block_n": 32, "block_k": 64, "split_k": 3, "num_warps": 4, "num_stages": 2}
     found = [[row("triton/made_up", Matmul(m, 256, 7168, layout=Layout.NK), config)] for m in range(1, 25)]
     with ThreadPoolExecutor(8) as ranks:
         list(ranks.map(partial(write_table, "made-up"), found))
     entries = tuned.table("made-up")["triton/made_up"]
     assert [entry["problem"]["m"] for entry in entries] == list(range(1, 25))
-    assert [file.name for file in table.iterdir()] == ["made-up.json"]
+    assert [file.name for file in tuned_tables.iterdir()] == ["made-up.json"]
 
 
-def test_tables_are_sorted_merged_and_read_by_the_launchers(table):
+def test_tables_are_sorted_merged_and_read_by_the_launchers(tuned_tables):
     new = {"block_m": 32, "block_n": 32, "block_k": 64, "split_k": 3, "num_warps": 4, "num_stages": 2}
     problems = [Matmul(m, 256, 7168, layout=Layout.NK) for m in (64, 4, 16)]
     rows = [row("triton/made_up", problem, {**new, "split_k": problem.m}) for problem in problems]

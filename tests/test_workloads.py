@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from bench import tables, workloads
-from bench.journal import read_rows
 from common.epilogue import Epilogue
 from common.problem import Layout
 from common.w4a16 import W4A16Matmul
@@ -120,7 +119,7 @@ def test_shapes_come_after_the_workload_and_each_problem_once():
 
 
 def test_a_problem_is_found_by_the_name_that_its_rows_have():
-    recorded = {row.problem["name"] for path in tables.RESULTS.glob("*/*.jsonl") for row in read_rows(path)}
+    recorded = {row.problem["name"] for rows in tables.recorded().values() for row in rows}
     found = {problem.name for _, problem in workloads.problems(None, names=sorted(recorded))}
     assert found == recorded
     assert {"1x256x7168-bf16-nk", "1x256x7168-bf16-kn", "1x256x7168-bf16-nk-fp32out"} <= recorded
