@@ -30,8 +30,8 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--target", default="sm_90a", help="of the GPU, as nvcc names it (default: %(default)s)")
     slug = "of the GPU's tuned table, whose configs a search tries too (default: %(default)s)"
     group.add_argument("--slug", default="h200", help=slug)
-    budget = "the search's, as compare.py's --tune has it (default: %(default)s)"
-    group.add_argument("--budget", choices=cli.TUNE[1:], default="full", help=budget)
+    budget = "what runs under compare.py's --tune of this name (default: %(default)s)"
+    group.add_argument("--budget", choices=cli.TUNE, default="full", help=budget)
     group.add_argument("--into", metavar="DIR", type=Path, default=CACHE / "prebuilt", help="(default: %(default)s)")
     group.add_argument("--adopt", metavar="DIR", type=Path, help="put a folder into this machine's caches")
     return made
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             kernels,
             target=args.target,
             slug=args.slug,
-            budget=BUDGETS[args.budget],
+            budget=None if args.budget == "off" else BUDGETS[args.budget],
             finished=_progress,
         )
     except prebuilt.Mismatch as mismatch:

@@ -128,6 +128,11 @@ def test_every_config_of_a_search_is_built_and_a_program_once(monkeypatch, tmp_p
     compiled = [(name, compiled_fields(config)) for name, pairs, *_ in jobs for _, config in pairs]
     assert len(jobs) == len(set(compiled)) < built.configs
     assert {name.partition(" ")[0] for name in built.failed} == {"tilus/atomic"}
+
+    jobs.clear()
+    prebuilt.build(tmp_path, PROBLEMS, kernels, target="sm_90a", slug="none", budget=None)
+    launched = {(name, problem, config) for name, pairs, *_ in jobs for problem, config in pairs}
+    assert launched == {(kernel.full_name, problem, kernel.default_config(problem)) for kernel, problem in own}
     (tmp_path / "identity.json").write_text(json.dumps({"triton": {"version": "2", "target": "sm_90a"}}))
     with pytest.raises(prebuilt.Mismatch, match="version is 2 there, 1 here"):
         prebuilt.build(tmp_path, PROBLEMS, kernels[:1], target="sm_90a", slug="none", budget=ample)

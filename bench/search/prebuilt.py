@@ -23,6 +23,7 @@ from triton_vs_tilus.bench.measure.clock import Announce, first_line
 from triton_vs_tilus.bench.measure.process import Children, Died
 from triton_vs_tilus.bench.search.race import Budget
 from triton_vs_tilus.bench.search.space import compiled_fields, first_tries
+from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.kernel import LANGUAGES, Config, Kernel, Language
 from triton_vs_tilus.common.problem import Problem
 
@@ -53,10 +54,11 @@ def build(
     *,
     target: str,
     slug: str,
-    budget: Budget,
+    budget: Budget | None,
     finished: Callable[[int, int], None] = lambda done, jobs: None,
 ) -> Built:
-    """Compiles what a search with this budget tries first, on a device of this slug, of every kernel on every problem.
+    """Compiles what a search with this budget tries first, on a device of this slug, of every kernel on every problem;
+    without a budget what is launched where no config is given.
 
     target: as nvcc names it, 'sm_90a'. finished: called with the numbers of jobs that have ended, and that there are.
     Raises Mismatch where the folder holds programs of other compilers.
@@ -65,7 +67,8 @@ def build(
     for kernel in kernels:
         for problem in problems if kernel.build and kernel.language in LANGUAGES and not kernel.tuned_as else ():
             if problem.op == kernel.op and kernel.supports(problem, None) is None:
-                for config in first_tries(kernel, problem, budget, slug):
+                tries = first_tries(kernel, problem, budget, slug) if budget else [tuned.pick(kernel, problem, slug)[0]]
+                for config in tries:
                     # One process compiles once what configs and problems share.
                     jobs.setdefault((kernel.full_name, compiled_fields(config)), []).append((problem, config))
     start, done = time.monotonic(), Built(configs=sum(map(len, jobs.values())))
