@@ -68,10 +68,11 @@ def main(
     here = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else None
     if args.arch is None and here is None:
         made.error("there is no CUDA device; --arch says what to build for, e.g. sm_90a")
-    target = args.arch or building.target_of(torch.cuda.get_device_capability(here))
+    target_here = building.target_of(torch.cuda.get_device_capability(here)) if here else None
+    target = args.arch or target_here
     if not re.fullmatch(r"sm_\d+a?", target):
         made.error(f"--arch is {target}; accepted: sm_80, sm_89, sm_90a, sm_100a, ...")
-    slug = args.device or (tuned.slug_of(here) if here else RECORDED.get(target, target))
+    slug = args.device or (tuned.slug_of(here) if target == target_here else RECORDED.get(target, target))
     if slug not in dispatch.devices():
         print(f"no kernel was timed on {slug}: the rule of thumb of common/dispatch.py decides", file=sys.stderr)
     failed = False

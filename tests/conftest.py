@@ -32,12 +32,16 @@ if not torch.cuda.is_available():
 
 
 def pytest_collection_modifyitems(items):
-    if torch.cuda.is_available():
-        return
-    skip = pytest.mark.skip(reason="needs a CUDA device; none here")
+    from matmul_cases import lacks
+
+    from triton_vs_tilus.common.kernel import Kernel
+
     for item in items:
-        if "gpu" in item.keywords:
-            item.add_marker(skip)
+        kernel = item.callspec.params.get("kernel") if hasattr(item, "callspec") else None
+        if "gpu" in item.keywords and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device; none here"))
+        elif isinstance(kernel, Kernel) and (reason := lacks(kernel)):
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_generate_tests(metafunc):

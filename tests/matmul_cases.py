@@ -69,6 +69,13 @@ def own_config(kernel: Kernel, config: MatmulConfig) -> MatmulConfig:
     return replace(own, split_k=1) if kernel.protocol is Protocol.DATA_PARALLEL else own
 
 
+def lacks(kernel: Kernel) -> str | None:
+    """Why no matmul of this kernel can be run on this machine; None where one can, and for kernels of other ops."""
+    if kernel.op != Matmul.op:
+        return None
+    return kernel.supports(Matmul(16, 32, 256, layout=NK, epilogue=_any_epilogue(kernel)), None)
+
+
 def skip_unless_supported(kernel: Kernel, problem: Matmul) -> None:
     if reason := kernel.supports(problem, None):
         pytest.skip(reason)
