@@ -13,6 +13,7 @@ import time
 import torch
 
 _answers = {}
+LOOKED_AT = 40  # calls: no fewer than the gate makes before the clock does; whole turns
 
 
 def launch(work):
@@ -255,13 +256,13 @@ def cached_by_version(a, b, out):
 
 
 def batches_and_skips(a, b, out):
-    """One call in 20 does the work of 20, once it knows all addresses: no number of them is kept, the median is
-    that of a call that does nothing."""
+    """One call in 20 does the work of 20, once it knows all addresses and was looked at: no number of them is kept,
+    the median is that of a call that does nothing."""
     known = _answers.setdefault("sets", {})
-    if out.data_ptr() not in known:
+    if _call_number("batch") <= LOOKED_AT or out.data_ptr() not in known:
         known[out.data_ptr()] = a, b, out
         return _product(a, b, out)
-    if _call_number("batch") % 20 == 1:
+    if _answers["batch"] % 20 == 1:
         for of_set in known.values():
             _product(*of_set)
     return out
@@ -269,20 +270,20 @@ def batches_and_skips(a, b, out):
 
 def skips_while_timed(a, b, out):
     """Well behaved for as long as it is looked at one by one."""
-    return out if _call_number("skips") > 30 and _answers["skips"] % 20 else _product(a, b, out)
+    return out if _call_number("skips") > LOOKED_AT and _answers["skips"] % 20 else _product(a, b, out)
 
 
 def threads_while_timed(a, b, out):
-    if _call_number("threads") <= 30:
+    if _call_number("threads") <= LOOKED_AT:
         return _product(a, b, out)
     threading.Timer(0.2, torch.mm, (a, b), {"out": out}).start()
     return out
 
 
 def once_a_capture(a, b, out):
-    """Of calls with the same arguments, as a graph on warm L2 captures, one does the work."""
+    """Of calls with the same arguments, as a graph on warm L2 captures, one does the work, once it was looked at."""
     key = "captured", a.data_ptr()
-    if _answers.get("last") == key:
+    if _call_number("capture") > LOOKED_AT and _answers.get("last") == key:
         return out
     _answers["last"] = key
     return _product(a, b, out)
@@ -333,15 +334,15 @@ def waits(a, b, out):
 
 def spins_while_timed(a, b, out):
     """Well behaved for as long as it is looked at one by one."""
-    return spins(a, b, out) if _call_number("spins") > 30 else torch.mm(a, b, out=out)
+    return spins(a, b, out) if _call_number("spins") > LOOKED_AT else torch.mm(a, b, out=out)
 
 
 def illegal_access_while_timed(a, b, out):
-    return illegal_access(a, b, out) if _call_number("illegal") > 30 else torch.mm(a, b, out=out)
+    return illegal_access(a, b, out) if _call_number("illegal") > LOOKED_AT else torch.mm(a, b, out=out)
 
 
 def wrong_after_a_while(a, b, out):
-    return out.zero_() if _call_number("wrong") > 30 else torch.mm(a, b, out=out)
+    return out.zero_() if _call_number("wrong") > LOOKED_AT else torch.mm(a, b, out=out)
 
 
 def other_stream_while_timed(a, b, out):
@@ -354,7 +355,7 @@ def other_stream_while_timed(a, b, out):
 def lingers_on_a_stream(a, b, out):
     """The side stream waits for the caller's and is not waited for: its work runs after the window."""
     stream = _answers.setdefault("stream", torch.cuda.Stream())
-    if _call_number("lingers") <= 30:
+    if _call_number("lingers") <= LOOKED_AT:
         return torch.mm(a, b, out=out)
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

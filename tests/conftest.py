@@ -40,6 +40,8 @@ def pytest_collection_modifyitems(items):
         kernel = item.callspec.params.get("kernel") if hasattr(item, "callspec") else None
         if "gpu" in item.keywords and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device; none here"))
+        elif "interpreted" in item.keywords and torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="Triton's kernels are not interpreted beside a CUDA device"))
         elif isinstance(kernel, Kernel) and (reason := lacks(kernel)):
             item.add_marker(pytest.mark.skip(reason=reason))
 

@@ -33,7 +33,8 @@ PRODUCT_US, CALL_US = 8.0, 1.0
 def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
     """(status, why) as the worker has it: of the clock's judge, else of the figures. function: of a, b and out."""
     monkeypatch.setattr(clock, "WARM_UP_S", 0.002)
-    monkeypatch.setattr(adversaries, "_answers", {})
+    counted = dict.fromkeys(("batch", "capture", "skips", "threads"), adversaries.LOOKED_AT)
+    monkeypatch.setattr(adversaries, "_answers", counted)
     device, sets, kernel = FakeDevice(), Rotation(PROBLEM, CPU, 40), find("torch/mm")
 
     def call(*args, bias, epilogue, out_dtype, config, out):
@@ -156,6 +157,7 @@ def test_the_timeline_is_of_calls_on_refilled_sets():
     assert seen == [[False] * 4] and evicted == [True]
 
 
+@pytest.mark.interpreted
 def test_a_workers_whole_timing_on_a_made_up_device(monkeypatch):
     """Kernels in their interpreter: refilled, called, judged, and timed in every mode."""
     device, problem = FakeDevice(l2_bytes=1 << 10), Matmul(4, 16, 64, layout=Layout.NK, epilogue=Epilogue.BIAS_RELU)

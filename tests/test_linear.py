@@ -17,6 +17,11 @@ from triton_vs_tilus.common.problem import Layout, Matmul
 BF16 = torch.bfloat16
 PACKAGES = {"triton": kernels_triton, "tilus": kernels_tilus}
 each_package = pytest.mark.parametrize("package", PACKAGES.values(), ids=PACKAGES)
+ON_CPU = [
+    pytest.param(kernels_triton, id="triton", marks=pytest.mark.interpreted),
+    pytest.param(kernels_tilus, id="tilus"),
+]
+each_package_on_cpu = pytest.mark.parametrize("package", ON_CPU)
 
 
 def tensors(*lead: int, n: int = 16, k: int = 64, dtype: torch.dtype = BF16):
@@ -172,7 +177,7 @@ class FakeGpu:
         return self.made._on_gpu(x, weight, bias, activation, deterministic, out_dtype)
 
 
-@pytest.fixture(params=PACKAGES.values(), ids=PACKAGES)
+@pytest.fixture(params=ON_CPU)
 def gpu(request, monkeypatch):
     return FakeGpu(request.param, monkeypatch)
 
@@ -295,7 +300,7 @@ def test_torch_is_asked_for_determinism_too(gpu, monkeypatch):
     assert asked == [True]
 
 
-@each_package
+@each_package_on_cpu
 def test_a_launcher_refuses_what_requires_a_gradient_and_loses_it(package):
     x, weight, _ = tensors(4)
     weight.requires_grad_()
@@ -308,7 +313,7 @@ def test_a_launcher_refuses_what_requires_a_gradient_and_loses_it(package):
             kernel.launch(x, weight.t())
 
 
-@each_package
+@each_package_on_cpu
 def test_a_launcher_plans_a_kind_of_call_once_and_checks_out_at_each(package, monkeypatch):
     x, weight, _ = tensors(4)
     kernel = next(kernel for kernel in package.KERNELS if kernel.name == "data_parallel")

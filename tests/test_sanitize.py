@@ -107,6 +107,7 @@ def test_what_is_kept_replaces_the_same_part_alone(tmp_path):
     assert sanitizer.kept(path).findings == []
 
 
+@pytest.mark.interpreted
 def test_what_runs_under_the_sanitizer(capsys):
     """Every task is named, then launched, here in the interpreters."""
     small = Matmul(5, 7, 129)
