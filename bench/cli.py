@@ -148,6 +148,8 @@ def add_measuring_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--timing", metavar="T,T,...", help=timing)
     group.add_argument("--rounds", type=int, help="in each of which every contender has its turn (default: 80)")
     group.add_argument("--tune", choices=TUNE, default="off", help="search configs (default: %(default)s)")
+    energy = "also the microjoules of a launch, with --timing graph: half a second a contender more"
+    group.add_argument("--energy", action="store_true", help=energy)
 
 
 def add_row_flags(parser: argparse.ArgumentParser) -> None:
@@ -229,6 +231,8 @@ def write_files(args: argparse.Namespace, rows: Sequence["Row"]) -> None:
 
 def words_of(args: argparse.Namespace, options: "Options") -> str:
     """The words of a command that decide what is measured, in one order; defaults are left out."""
+    from triton_vs_tilus.bench.rows.command import flags
+
     words = []
     for name in ("workload", "shape", "problem", "tokens", "layout", "dtype", "out_dtype", "epilogue"):
         words += _flag_words(name, getattr(args, name))
@@ -236,8 +240,7 @@ def words_of(args: argparse.Namespace, options: "Options") -> str:
         words += _flag_words(name, sorted(set(getattr(args, name))))
     words += [f"--{name}" for name in ("references", "matched") if getattr(args, name)]
     words += _flag_words("timing", ",".join(options.timings))
-    for name, value in options.changed.items():
-        words += _flag_words(name, str(value))
+    words += flags(options.changed)
     return shlex.join(words)
 
 
@@ -304,4 +307,4 @@ def chosen_options(args: argparse.Namespace, device: int = 0) -> "Options":
     if args.rounds is not None and args.rounds < 1:
         raise UsageError(f"--rounds is {args.rounds}; accepted: 1 and more")
     rounds = Options.rounds if args.rounds is None else args.rounds
-    return Options(timings=timings, rounds=rounds, tune=args.tune, device=device)
+    return Options(timings=timings, rounds=rounds, tune=args.tune, energy=args.energy, device=device)

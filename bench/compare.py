@@ -178,6 +178,7 @@ def _refuse_what_needs_a_gpu(args: argparse.Namespace) -> None:
         "--require-gpu": args.require_gpu,
         "--tune": args.tune != "off",
         "--timing": args.timing is not None,
+        "--energy": args.energy,
         "--rounds": args.rounds is not None,
         "--resume": args.resume,
     }

@@ -27,8 +27,8 @@ def _skinny(sizes: Sequence[tuple[int, int]], kind: str) -> str:
 
 # By the name of the file: what compare.py is called with.
 RECORDINGS = {
-    "router-nk": "--workload router --timing cold,graph,warm",
-    "router-kn": "--workload router --layout kn --timing cold,graph",
+    "router-nk": "--workload router --timing cold,graph,warm --energy",
+    "router-kn": "--workload router --layout kn --timing cold,graph --energy",
     **{
         f"router-matched-{layout}": f"--workload router --layout {layout} --matched {_only('triton', 'tilus')}"
         for layout in ("nk", "kn")

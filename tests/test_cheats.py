@@ -181,9 +181,9 @@ def test_a_workers_whole_timing_on_a_made_up_device(monkeypatch):
     for name in ("triton/atomic", "triton/decompose_k.vector"):
         kernel = find(name)
         configs[name] = asdict(kernel.default_config(problem))
-    timing = Timing()
+    timing, options = Timing(), worker.Options(rounds=1, energy=True, device="cpu")
     for mode in ("cold", "graph", "warm", "host"):
-        answer = worker._time(problem, configs, mode, False, 1, CPU, 0, announce=lambda name: None)
+        answer = worker._time(problem, configs, mode, False, options, announce=lambda name: None)
         assert not isinstance(answer, Failure), answer
         timing.samples[mode], errors = answer
         assert errors.keys() == configs.keys()

@@ -167,9 +167,11 @@ def test_a_replay_is_counted_per_launch(mode):
 
 def test_energy_is_that_of_a_launch_in_a_graph():
     device = FakeDevice()
-    assert time_together([contender(device, 5.0)], "graph", 2, device)[0].energy_uj is None
+    assert time_together([contender(device, 5.0)], "graph", 2, device, energy=True)[0].energy_uj is None
     device.watts = 400.0
-    one, other = time_together([contender(device, us, str(us)) for us in (50.0, 500.0)], "graph", 2, device)
+    playing = [contender(device, us, str(us)) for us in (50.0, 500.0)]
+    assert [samples.energy_uj for samples in time_together(playing, "graph", 2, device)] == [None, None]
+    one, other = time_together(playing, "graph", 2, device, energy=True)
     assert (one.energy_uj, other.energy_uj) == pytest.approx((20_000, 200_000), rel=0.1)  # 400 W
 
 

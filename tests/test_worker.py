@@ -133,7 +133,7 @@ class ScriptedChild:
         self.took_part: list[tuple[str, tuple[str, ...]]] = []
         self.stopped = 0
 
-    def call(self, function, problem, configs, mode, with_floor, rounds, device, seed):
+    def call(self, function, problem, configs, mode, with_floor, options):
         assert function is worker._time
         self.took_part.append((mode, tuple(configs)))
         for name in [*configs, *(["floor/read"] if with_floor else [])]:
@@ -144,7 +144,7 @@ class ScriptedChild:
                 return answer
         clocks = Clocks([Reading(1980, 300, 40), Reading(1965, 310, 45)], 1, "")
         names = [*configs, AGAIN, *(["floor/launch", "floor/read"] if with_floor else [])]
-        samples = {name: Samples(name, mode, [[10.0]] * rounds, clocks, order_seed=7) for name in names}
+        samples = {name: Samples(name, mode, [[10.0]] * options.rounds, clocks, order_seed=7) for name in names}
         return samples, dict.fromkeys(configs, 0.5)
 
     def stop(self):

@@ -195,19 +195,26 @@ class NotTimed(Exception):
 
 
 def time_together(
-    contenders: Sequence[Timed], mode: str, rounds: int, device: DeviceClock, *, announce: Announce = lambda name: None
+    contenders: Sequence[Timed],
+    mode: str,
+    rounds: int,
+    device: DeviceClock,
+    *,
+    announce: Announce = lambda name: None,
+    energy: bool = False,
 ) -> list[Samples]:
-    """The samples of each contender, in their order. mode: cold, graph, warm or host.
+    """The samples of each contender, in their order. mode: cold, graph, warm or host. energy: of a launch, too, in mode
+    graph; it takes ENERGY_S a contender.
 
     Raises NotTimed for the first contender that this mode cannot time, and ValueError for fewer cold argument sets
     than `cold_sets`.
     """
     with _no_collection():
-        return _time_together(contenders, mode, rounds, device, announce)
+        return _time_together(contenders, mode, rounds, device, announce, energy)
 
 
 def _time_together(
-    contenders: Sequence[Timed], mode: str, rounds: int, device: DeviceClock, announce: Announce
+    contenders: Sequence[Timed], mode: str, rounds: int, device: DeviceClock, announce: Announce, energy: bool
 ) -> list[Samples]:
     modes: dict[str, type[_Cold] | type[_Graph] | type[_Warm] | type[_Host]]
     modes = {"cold": _Cold, "graph": _Graph, "warm": _Warm, "host": _Host}
@@ -249,7 +256,7 @@ def _time_together(
     clocks = Clocks(
         [reading for _, readings in kept for reading in readings], repeated, device.no_reading, device.max_sm_mhz
     )
-    energies = timer.energies(contenders, announce) if isinstance(timer, _Graph) else {}
+    energies = timer.energies(contenders, announce) if energy and isinstance(timer, _Graph) else {}
     return [
         Samples(c.name, timer.method, [times[c.name] for times, _ in kept], clocks, order_seed, energies.get(c.name))
         for c in contenders

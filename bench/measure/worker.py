@@ -77,6 +77,7 @@ class Options:
     timings     out of cold, graph, warm, host
     rounds      in which each contender has one turn
     tune        'off', 'quick' or 'full'
+    energy      whether to measure that of a launch, too, where the timings include graph
     deadline_s  seconds for one contender to be built and checked, and for each of its turns
     seed        of inputs and bootstrap
     device      a CUDA device's index, or 'cpu', where nothing is timed
@@ -85,6 +86,7 @@ class Options:
     timings: tuple[TimingName, ...] = ("cold", "graph", "warm", "host")
     rounds: int = 80
     tune: str = "off"
+    energy: bool = False
     deadline_s: float = 120.0
     seed: int = 0
     device: int | str = 0
@@ -95,8 +97,8 @@ class Options:
 
     @property
     def changed(self) -> dict[str, Any]:
-        """rounds and tune, where they are not at their defaults."""
-        chosen = {"rounds": self.rounds, "tune": self.tune}
+        """rounds, tune and energy, where they are not at their defaults."""
+        chosen = {"rounds": self.rounds, "tune": self.tune, "energy": self.energy}
         return {name: value for name, value in chosen.items() if value != getattr(Options, name)}
 
 
@@ -351,9 +353,7 @@ def _timed(
         while baseline in left:
             configs = {name: results[name].config for name in left}
             try:
-                answer = child.call(
-                    _time, problem, configs, mode, with_floor, options.rounds, options.torch_device, options.seed
-                )
+                answer = child.call(_time, problem, configs, mode, with_floor, options)
             except Died as death:
                 answer = _failure(death)
             if not isinstance(answer, Failure):
@@ -539,15 +539,13 @@ def _time(
     configs: dict[str, dict[str, Any] | None],
     mode: str,
     with_floor: bool,
-    rounds: int,
-    device: torch.device,
-    seed: int,
+    options: Options,
     *,
     announce: Announce,
 ) -> tuple[dict[str, Samples], dict[str, float]] | Failure:
     """The samples of all contenders, of the baseline again and of the floors, by name; and each contender's error on a
     fresh output after the timing, by name."""
-    current = None
+    current, device = None, options.torch_device
 
     def track(name: str) -> None:
         nonlocal current
@@ -565,8 +563,8 @@ def _time(
         entrants.append(replace(next(entrant for entrant in entrants if entrant.name == baseline), name=AGAIN))
         if with_floor:
             entrants += floor.floors(rotation_of(problem, device).reads(), clock, mode, announce=track)
-        samples = time_together(entrants, mode, rounds, clock, announce=track)
-        referee, errors = referee_of(problem, device, seed), {}
+        samples = time_together(entrants, mode, options.rounds, clock, announce=track, energy=options.energy)
+        referee, errors = referee_of(problem, device, options.seed), {}
         for name, kernel in kernels.items():
             track(name)
             call, roundings = launcher(kernel, problem, bound[name]), kernel.roundings(bound[name])

@@ -24,7 +24,12 @@ def command_of(
     if kind == "candidate":
         words += ["--candidate", place]
     words += ["--only", contender, *(["--timing", ",".join(asked)] if asked else [])]
-    return shlex.join([*words, *(str(word) for name, value in more.items() for word in (f"--{name}", value))])
+    return shlex.join([*words, *flags(more)])
+
+
+def flags(more: Mapping[str, Any]) -> list[str]:
+    """The words for flags by name; one that is True has no value."""
+    return [word for name, value in more.items() for word in (f"--{name}", *([] if value is True else [str(value)]))]
 
 
 def _shape_words(problem: Matmul) -> list[str]:
