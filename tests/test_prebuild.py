@@ -1,8 +1,10 @@
 """Programs built for a GPU that is not here: found again where they are carried to, refused by other compilers."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,3 +147,28 @@ def test_the_stub_takes_the_drivers_name(tmp_path):
     stub = of_tilus._driver_stub(tmp_path) / "libcuda.so"
     read = subprocess.run(["readelf", "-d", str(stub)], capture_output=True, text=True, check=True).stdout
     assert "[libcuda.so.1]" in read
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")
+def test_what_a_test_launches_is_built_ahead(tmp_path):
+    asked = "tests/test_data_parallel.py::TestDataParallel::test_strided_operands[tilus/data_parallel]"
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        asked,
+        "-n",
+        "0",
+        "-p",
+        "ahead",
+        "--ahead",
+        tmp_path,
+        "-p",
+        "no:cacheprovider",
+    ]
+    tests = Path(__file__).parent
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")])}
+    ran = subprocess.run(words, cwd=tests.parent, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0 and "1 skipped" in ran.stdout, ran.stdout
+    assert prebuilt.programs(tmp_path, "tilus") == 1
+    assert json.loads((tmp_path / "identity.json").read_text())["tilus"]["target"] == "sm_90a"

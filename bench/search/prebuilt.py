@@ -77,7 +77,7 @@ def build(
             (here,) = children.each(_identity, [(language,)])
             if isinstance(here, Died):
                 raise Mismatch(f"{language} cannot be compiled here: {here.message}")
-            _claim(folder, language, {**here, "target": target})
+            claim(folder, language, {**here, "target": target})
         arguments = [(name, pairs, target, str(folder)) for (name, _), pairs in jobs.items()]
         before = {language.value: programs(folder, language.value) for language in LANGUAGES}
         answers = children.each(_build, arguments, lambda count: finished(count, len(arguments)))
@@ -112,7 +112,9 @@ def programs(folder: Path, language: str) -> int:
 _PROGRAMS = {"triton": "*/*.cubin", "tilus": "programs/*/module/lib.so"}
 
 
-def _claim(folder: Path, language: str, here: dict[str, str]) -> None:
+def claim(folder: Path, language: str, here: dict[str, str]) -> None:
+    """Marks the folder as one for this language's programs of these compilers (kernels_*/offline.identity, and the
+    target). Raises Mismatch where it holds those of others."""
     known = _read(folder)
     if differing := _differing(known.get(language, here), here):
         raise Mismatch(f"{folder} holds other programs of {language}: {differing}")
