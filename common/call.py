@@ -1,6 +1,7 @@
-"""How every matmul launcher goes from its arguments to a launch: checked and planned at the first call of a kind, then
+"""How every launcher goes from its arguments to a launch: checked and planned at the first call of a kind, then
 launched as planned."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,10 +16,13 @@ from triton_vs_tilus.common.checks import (
 )
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Config, Kernel
-from triton_vs_tilus.common.plan import WIDEST, Call, placement_of
+from triton_vs_tilus.common.plan import WIDEST, Call, Places, placement_of
 from triton_vs_tilus.common.problem import Problem
 
-__all__ = ["chosen_config", "launched"]
+__all__ = ["Posed", "cached_launch", "chosen_config", "launched"]
+
+# The problem that a launcher's arguments pose, and how its tensors lie.
+Posed = tuple[Problem, Places]
 
 MOST_CALLS = 4096  # kept; a server meets as many kinds as it has batch sizes
 _calls: dict[tuple[Any, ...], Call] = {}
@@ -37,6 +41,42 @@ def chosen_config(kernel: Kernel, problem: Problem, config: Config | None, devic
     return tuned.pick(kernel, problem, tuned.slug_of(device))[0] if config is None else config
 
 
+def cached_launch(
+    kernel: Kernel,
+    pose: Callable[[], Posed],
+    inputs: Mapping[str, Any],
+    out: Tensor | None,
+    config: Config | None,
+    *asked: Any,
+) -> Tensor:
+    """The output, computed by this kernel. config: None takes the tuned one of this device.
+
+    pose: called at the first call of a kind alone; raises for bad input. inputs: tensors, or None, named as Call takes
+    them. asked: what else tells kinds of calls apart.
+
+    Raises as `pose`, and ValueError for a problem that the kernel cannot run, or cannot on this config. Nothing is
+    allocated before. What is checked once for all calls of a kind is what its key holds.
+    """
+    try:
+        key = kernel.full_name, *map(_kind, inputs.values()), _kind(out), config, *asked
+        call = _calls.get(key)
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError):  # of what is no plain tensor, or no config
+        key, call = None, None
+    if call is None:
+        call = _planned(kernel, pose, config, inputs["a"])
+        if len(_calls) >= MOST_CALLS:
+            _calls.clear()
+        if key is not None:
+            _calls[key] = call
+    else:
+        check_no_gradient(**inputs)
+        check_apart(out, **inputs)
+    if out is None:
+        out = torch.empty(call.shape, dtype=call.dtype, device=call.device)
+    call(out, **inputs)
+    return out
+
+
 def launched(
     kernel: Kernel,
     a: Tensor,
@@ -47,29 +87,13 @@ def launched(
     out_dtype: torch.dtype | None,
     config: Config | None,
 ) -> Tensor:
-    """C, computed by this kernel. config: None takes the tuned one of this device.
+    """C. Raises as common.checks.matmul_problem and `cached_launch`."""
 
-    Raises as common.checks.matmul_problem, and ValueError for a problem that the kernel cannot run, or cannot on this
-    config. Nothing is allocated before. What is checked once for all calls of a kind is what its key holds.
-    """
-    try:
-        key = kernel.full_name, _kind(a), _kind(b), _kind(bias), _kind(out), epilogue, out_dtype, config
-        call = _calls.get(key)
-    except (AttributeError, NotImplementedError, RuntimeError, TypeError):  # of what is no plain tensor, or no config
-        key, call = None, None
-    if call is None:
-        call = _planned(kernel, a, b, epilogue, bias, out, out_dtype, config)
-        if len(_calls) >= MOST_CALLS:
-            _calls.clear()
-        if key is not None:
-            _calls[key] = call
-    else:
-        check_no_gradient(a=a, b=b, bias=bias)
-        check_apart(out, a=a, b=b, bias=bias)
-    if out is None:
-        out = torch.empty(call.shape, dtype=call.dtype, device=call.device)
-    call(a, b, bias, out)
-    return out
+    def pose() -> Posed:
+        problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
+        return problem, placement_of(problem, a, b, bias, out)
+
+    return cached_launch(kernel, pose, {"a": a, "b": b, "bias": bias}, out, config, epilogue, out_dtype)
 
 
 def _kind(tensor: Tensor | None) -> tuple[Any, ...] | None:
@@ -79,21 +103,10 @@ def _kind(tensor: Tensor | None) -> tuple[Any, ...] | None:
     return tensor.shape, tensor.stride(), place, tensor.dtype, tensor.device, tensor.is_neg()
 
 
-def _planned(
-    kernel: Kernel,
-    a: Tensor,
-    b: Tensor,
-    epilogue: Epilogue,
-    bias: Tensor | None,
-    out: Tensor | None,
-    out_dtype: torch.dtype | None,
-    config: Config | None,
-) -> Call:
+def _planned(kernel: Kernel, pose: Callable[[], Posed], config: Config | None, a: Tensor) -> Call:
     assert kernel.plan is not None and kernel.backend is not None, f"{kernel.full_name} plans nothing"
-    problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
+    problem, placement = pose()
     chosen = chosen_config(kernel, problem, config, a.device)
-    placement = placement_of(problem, a, b, bias, out)
     if config is None:
         chosen = kernel.backend.fit(problem, chosen, placement)
-    device = a.device
-    return Call(kernel.plan(problem, chosen, placement), device, kernel.backend)
+    return Call(kernel.plan(problem, chosen, placement), a.device, kernel.backend)

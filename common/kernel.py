@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor
 
 from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.plan import Backend, Placement, Plan
+from triton_vs_tilus.common.plan import Backend, Plan
 from triton_vs_tilus.common.problem import Matmul, Problem
 from triton_vs_tilus.common.protocol import Protocol
 
@@ -55,6 +55,7 @@ LANGUAGES = (Language.TRITON, Language.TILUS)  # that the pairs are written in
 
 Config = Any  # of a kernel: a frozen dataclass whose fields are JSON values
 OwnProblem = Any  # a Problem of the kernel's own operation
+OwnPlaces = Any  # how its tensors lie: a Placement, of a matmul
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ class Kernel:
                     comparison takes out; of its own where empty
     instruction     that multiplies whatever the config says: 'mma', where the compiler has no wgmma for the product
     on_request      takes part only where it is asked for: it compiles or searches for long at every problem
-    plan            what a call launches, for tensors that lie so; None where `launch` does not go through one
+    plan            what a call launches, for tensors that lie so; None for a reference
     backend         how that is launched
     """
 
@@ -233,7 +234,7 @@ class Kernel:
     tuned_as: str = ""
     instruction: str = ""
     on_request: bool = False
-    plan: Callable[[OwnProblem, Config, Placement], Plan] | None = None
+    plan: Callable[[OwnProblem, Config, OwnPlaces], Plan] | None = None
     backend: Backend | None = None
 
     @property

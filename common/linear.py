@@ -256,7 +256,7 @@ class _Language:
 
         def by_kernel(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
             out = torch.empty(shape, dtype=dtype, device=device)
-            call(x if laid_out else _rows(x), weight, bias, out)
+            call(out, x if laid_out else _rows(x), weight, bias)
             return out
 
         return keep(by_kernel)

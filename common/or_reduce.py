@@ -1,13 +1,16 @@
 """OR over the last axis of an integer tensor: the problem, the config of its kernels, what launchers accept."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from triton_vs_tilus.common.call import Posed, cached_launch
 from triton_vs_tilus.common.checks import check_apart, check_plain
+from triton_vs_tilus.common.kernel import Kernel
+from triton_vs_tilus.common.plan import WIDEST, Slot, alignment
 from triton_vs_tilus.common.problem import Problem, short_dtype
 
 __all__ = [
@@ -25,7 +28,10 @@ __all__ = [
     "OrReduce",
     "OrReduceConfig",
     "OrReduceInputs",
+    "OrReducePlaces",
+    "contiguous",
     "default_config",
+    "launched",
     "or_reduce_problem",
     "padded",
     "row_bytes",
@@ -241,3 +247,29 @@ def row_stride(a: Tensor) -> int | None:
     stride = stride_n if n > 1 else stride_m if m > 1 else k
     uniform = m == 1 or n == 1 or stride_m == n * stride_n
     return stride if uniform and stride >= k else None
+
+
+class OrReducePlaces(NamedTuple):
+    """stride: of A's rows [K], in elements; alignments of addresses in bytes, WIDEST at most."""
+
+    stride: int
+    align_a: int = WIDEST
+    align_c: int = WIDEST
+
+    def alignment_of(self, slot: Slot) -> int:
+        return {Slot.A: self.align_a, Slot.C: self.align_c}[slot]
+
+
+def contiguous(problem: OrReduce) -> OrReducePlaces:
+    """Of tensors as torch allocates them."""
+    return OrReducePlaces(problem.k)
+
+
+def launched(kernel: Kernel, a: Tensor, out: Tensor | None, config: OrReduceConfig | None) -> Tensor:
+    """Y. Raises as `or_reduce_problem` and common.call.cached_launch."""
+
+    def pose() -> Posed:
+        problem = replace(or_reduce_problem(a, out), constant=kernel.variant in CONTROLS)
+        return problem, OrReducePlaces(row_stride(a) or 0, alignment(a), alignment(out))
+
+    return cached_launch(kernel, pose, {"a": a}, out, config)

@@ -6,10 +6,10 @@ hands everything over to the compiled kernels. Nothing is checked there.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch import Tensor
 from triton_vs_tilus.common import workspace
 from triton_vs_tilus.common.devices import on
 from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.problem import Layout, Matmul, Problem
 
 __all__ = [
     "WIDEST",
@@ -26,9 +26,11 @@ __all__ = [
     "Launch",
     "Load",
     "Placement",
+    "Places",
     "Plan",
     "Run",
     "Slot",
+    "alignment",
     "bias_slot",
     "contiguous",
     "placement_of",
@@ -43,11 +45,21 @@ class Slot(IntEnum):
     A = 0
     B = 1  # [K, N] or [N, K], as it was given
     BIAS = 2
-    C = 3
-    SCRATCH = 4  # fp32, of any content
-    COUNTERS = 5  # int32, zero, the stream's own
-    SUMS = 6  # fp32, zero, the stream's own
-    TICKET = 7  # of workspace.next_ticket
+    TILES = 3  # the parts of a weight of 4 bits
+    SCALES = 4
+    MINUS_ZEROS = 5
+    C = 6  # the output of any operation
+    SCRATCH = 7  # fp32, of any content
+    COUNTERS = 8  # int32, zero, the stream's own
+    SUMS = 9  # fp32, zero, the stream's own
+    TICKET = 10  # of workspace.next_ticket
+
+
+class Places(Protocol):
+    """How the tensors of a call of any operation lie in memory."""
+
+    def alignment_of(self, slot: Slot) -> int:
+        """Of a tensor's address, in bytes, WIDEST at most."""
 
 
 class Placement(NamedTuple):
@@ -63,6 +75,9 @@ class Placement(NamedTuple):
     align_b: int = WIDEST
     align_bias: int = WIDEST
     align_c: int = WIDEST
+
+    def alignment_of(self, slot: Slot) -> int:
+        return {Slot.A: self.align_a, Slot.B: self.align_b, Slot.BIAS: self.align_bias, Slot.C: self.align_c}[slot]
 
     @property
     def in_strides(self) -> tuple[int, int, int]:
@@ -100,25 +115,29 @@ class Plan:
     scratch   the shape of Slot.SCRATCH
     counters  of Slot.COUNTERS; sums: elements of Slot.SUMS
     unfused   the epilogue that torch applies in place afterwards
+    read_as   of inputs that are read as another dtype than the problem's
+    zeroed    the output is zeroed first
     """
 
-    problem: Matmul
-    placement: Placement
+    problem: Problem
+    placement: Places
     launches: tuple[Launch, ...]
     scratch: tuple[int, ...] = ()
     counters: int = 0
     sums: int = 0
     unfused: Epilogue = Epilogue.NONE
+    read_as: Mapping[Slot, torch.dtype] = field(default_factory=dict)
+    zeroed: bool = False
 
     def dtype_of(self, slot: Slot) -> torch.dtype:
         """Of a tensor's slot."""
-        if slot in (Slot.A, Slot.B, Slot.BIAS):
-            return self.problem.dtype
+        if slot < Slot.C:
+            return self.read_as.get(slot, self.problem.dtype)
         return self.problem.out_dtype if slot is Slot.C else _SCRATCH_DTYPE[slot]
 
     def alignment_of(self, slot: Slot) -> int:
         """Of a tensor's slot, in bytes. Memory of the project's own is aligned to WIDEST."""
-        return self.placement[5 + slot] if slot <= Slot.C else WIDEST
+        return self.placement.alignment_of(slot) if slot <= Slot.C else WIDEST
 
 
 _SCRATCH_DTYPE = {Slot.SCRATCH: torch.float32, Slot.COUNTERS: torch.int32, Slot.SUMS: torch.float32}
@@ -135,7 +154,7 @@ class Backend:
 
     load  compiles what is in no cache, and loads it
     build compiles what is in no cache, and loads nothing that has to be on the GPU
-    fit   a config of the tables, or the nearest to it that can take tensors that lie so
+    fit   a config of a matmul's tables, or the nearest to it that can take tensors that lie so
     cache where it keeps what is built on disk
     null  what stands for a tensor that a build does not read, on a GPU
     """
@@ -143,7 +162,7 @@ class Backend:
     load: Load
     build: Callable[[Plan], None]
     cache: Callable[[], str]
-    fit: Callable[[Matmul, Any, Placement], Any] = lambda problem, config, placement: config
+    fit: Callable[[Any, Any, Any], Any] = lambda problem, config, placement: config
     null: Any = None
 
 
@@ -171,10 +190,11 @@ def placement_of(problem: Matmul, a: Tensor | None, b: Tensor, bias: Tensor | No
     else:
         stride_bk, stride_bn = own.stride_bk if problem.k == 1 else b.stride(0), 1
     out_strides = own.out_strides if out is None else out.stride()
-    return Placement(stride_am, stride_bk, stride_bn, *out_strides, *map(_alignment, (a, b, bias, out)))
+    return Placement(stride_am, stride_bk, stride_bn, *out_strides, *map(alignment, (a, b, bias, out)))
 
 
-def _alignment(tensor: Tensor | None) -> int:
+def alignment(tensor: Tensor | None) -> int:
+    """Of its address, in bytes, WIDEST at most; WIDEST of one that is yet to be allocated."""
     return WIDEST if tensor is None else min(tensor.data_ptr() & -tensor.data_ptr() or WIDEST, WIDEST)
 
 
@@ -186,7 +206,7 @@ class Call:
         if plan.counters and not (device.type == "cuda" and workspace.is_capturing(device)):
             workspace.ready_for_capture(device)
         self.plan = plan
-        self.shape = plan.problem.m, plan.problem.n
+        self.shape = plan.problem.out_shape
         self.dtype = plan.problem.out_dtype
         self.device = device
         self._index = -1 if device.type == "cpu" else device.index
@@ -205,17 +225,27 @@ class Call:
                 self._launches.append((backend.load(launch, plan, device), itemgetter(*places)))
         self._numbers = tuple(numbers)
 
-    def __call__(self, a: Tensor, b: Tensor, bias: Tensor | None, out: Tensor) -> None:
-        """Enqueues on the current stream. The tensors are as the plan has them; bias: None where there is none."""
+    def __call__(
+        self,
+        out: Tensor,
+        a: Tensor,
+        b: Tensor | None = None,
+        bias: Tensor | None = None,
+        tiles: Tensor | None = None,
+        scales: Tensor | None = None,
+        minus_zeros: Tensor | None = None,
+    ) -> None:
+        """Enqueues on the current stream. The tensors are as the plan has them, None where it has none."""
+        tensors = a, b, bias, tiles, scales, minus_zeros, out
         if self._index < 0:
-            self._enqueue(0, a, b, bias, out)
+            self._enqueue(0, tensors)
         elif self._index == torch._C._cuda_getDevice():
-            self._enqueue(torch._C._cuda_getCurrentRawStream(self._index), a, b, bias, out)
+            self._enqueue(torch._C._cuda_getCurrentRawStream(self._index), tensors)
         else:
             with torch.cuda.device(self._index):
-                self._enqueue(torch._C._cuda_getCurrentRawStream(self._index), a, b, bias, out)
+                self._enqueue(torch._C._cuda_getCurrentRawStream(self._index), tensors)
 
-    def _enqueue(self, stream: int, a: Tensor, b: Tensor, bias: Tensor | None, out: Tensor) -> None:
+    def _enqueue(self, stream: int, tensors: tuple[Any, ...]) -> None:
         plan = self.plan
         scratch = counters = sums = None
         ticket = 0
@@ -227,8 +257,10 @@ class Call:
             counters = workspace.semaphores(plan.counters, self.device)
         if plan.counters:
             ticket = workspace.next_ticket()
-        values = (a, b, bias, out, scratch, counters, sums, ticket, *self._numbers)
+        if plan.zeroed:
+            tensors[Slot.C].zero_()
+        values = (*tensors, scratch, counters, sums, ticket, *self._numbers)
         for run, arguments in self._launches:
             run(stream, arguments(values))
         if plan.unfused is not Epilogue.NONE:
-            plan.unfused.apply_(out, bias)
+            plan.unfused.apply_(tensors[Slot.C], tensors[Slot.BIAS])

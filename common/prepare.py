@@ -68,8 +68,8 @@ def main(
     here = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else None
     if args.arch is None and here is None:
         made.error("there is no CUDA device; --arch says what to build for, e.g. sm_90a")
-    target_here = building.target_of(torch.cuda.get_device_capability(here)) if here else None
-    target = args.arch or target_here
+    target_here = building.target_of(torch.cuda.get_device_capability(here)) if here else ""
+    target: str = args.arch or target_here
     if not re.fullmatch(r"sm_\d+a?", target):
         made.error(f"--arch is {target}; accepted: sm_80, sm_89, sm_90a, sm_100a, ...")
     slug = args.device or (tuned.slug_of(here) if target == target_here else RECORDED.get(target, target))

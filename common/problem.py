@@ -46,6 +46,11 @@ class Problem(ABC):
 
     @property
     @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """Of the inputs."""
+
+    @property
+    @abstractmethod
     def out_dtype(self) -> torch.dtype: ...
 
     @property

@@ -10,8 +10,10 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from triton_vs_tilus.common.call import Posed, cached_launch
 from triton_vs_tilus.common.checks import check_apart, check_plain, overlaps_itself
-from triton_vs_tilus.common.kernel import MatmulConfig, too_many_blocks
+from triton_vs_tilus.common.kernel import Kernel, MatmulConfig, too_many_blocks
+from triton_vs_tilus.common.plan import WIDEST, Slot, alignment
 from triton_vs_tilus.common.problem import SHORT_DTYPE, Problem
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.quantization import PACKED, GPTQWeight, unpack_rows
@@ -36,10 +38,14 @@ __all__ = [
     "W4A16Config",
     "W4A16Inputs",
     "W4A16Matmul",
+    "W4A16Places",
     "checked",
+    "contiguous",
     "count_tiles",
     "default_config",
+    "launched",
     "meeting",
+    "meeting_place",
     "minus_operands",
     "most_splits",
     "padded",
@@ -281,6 +287,16 @@ def sums_shape(problem: W4A16Matmul, config: W4A16Config, meet: str) -> tuple[in
     return (config.split_k, *problem.out_shape) if meet == "last_arriver" else problem.out_shape
 
 
+def meeting_place(problem: W4A16Matmul, config: W4A16Config, meet: str) -> dict[str, Any]:
+    """What a Plan has of a workspace."""
+    if meet in ("none", "atomic_in_place"):
+        return {}
+    counters = count_tiles(problem, config.block_m, config.block_n)
+    if meet == "atomic":
+        return {"counters": counters, "sums": problem.m * problem.n}
+    return {"counters": counters, "scratch": sums_shape(problem, config, meet)}
+
+
 def workspace_bytes(problem: W4A16Matmul, config: W4A16Config, variant: str) -> int:
     """Bytes of the sums and of one int32 counter a tile; 0 where nothing meets outside of C."""
     meet = meeting(variant, config)
@@ -296,7 +312,8 @@ def w4a16_problem(a: Tensor, weight: Any, out: Tensor | None, weight_type: type[
     Accepted: a [M, K] fp16 or bf16 with unit stride along K, rows 16 bytes apart and 16-byte aligned; weight a
     `weight_type` of that K, scale dtype and device; out [M, N] of that dtype, of any strides that do not overlap.
 
-    Raises TypeError for what is of another type or dtype; ValueError for the rest.
+    Raises TypeError for what is of another type or dtype; ValueError for the rest, and for an out that shares memory
+    with an input.
     """
     for name, tensor in (("a", a), ("out", out)):
         if not isinstance(tensor, Tensor) and not (tensor is None and name == "out"):
@@ -323,11 +340,53 @@ def w4a16_problem(a: Tensor, weight: Any, out: Tensor | None, weight_type: type[
             raise TypeError(f"out has dtype {out.dtype}; accepted: that of a, {a.dtype}")
         if overlaps_itself(out):
             raise ValueError(f"out has strides {out.stride()}; accepted: elements that do not overlap")
-    for name, tensor in (("weight", weight.scales), ("out", out)):
+    for name, tensor in (*((f"weight's {part}", held) for part, held in weight.parts.items()), ("out", out)):
         if tensor is not None and tensor.device != a.device:
             raise ValueError(f"{name} is on {tensor.device}; accepted: the device of a, {a.device}")
-    check_apart(out, a=a)
+    check_apart(out, a=a, **weight.parts)
     return W4A16Matmul(m, weight.n, k, a.dtype, weight.group_size, weight.symmetric)
+
+
+class W4A16Places(NamedTuple):
+    """How the tensors of a call lie: strides in elements, alignments of addresses in bytes, WIDEST at most.
+
+    stride_am is K where A has one row, whatever torch has there.
+    """
+
+    stride_am: int
+    stride_cm: int
+    stride_cn: int
+    align_a: int = WIDEST
+    align_c: int = WIDEST
+    align_weight: int = WIDEST  # of all its parts
+
+    def alignment_of(self, slot: Slot) -> int:
+        return {Slot.A: self.align_a, Slot.C: self.align_c}.get(slot, self.align_weight)
+
+
+def contiguous(problem: W4A16Matmul) -> W4A16Places:
+    """Of tensors as torch allocates them."""
+    return W4A16Places(problem.k, problem.n, 1)
+
+
+def launched(
+    kernel: Kernel, a: Tensor, weight: Any, out: Tensor | None, config: W4A16Config | None, weight_type: type[Any]
+) -> Tensor:
+    """C. weight: a `weight_type`, whose parts are named as Call takes them.
+
+    Raises as `w4a16_problem` and common.call.cached_launch.
+    """
+
+    def pose() -> Posed:
+        problem = w4a16_problem(a, weight, out, weight_type)
+        stride_am = problem.k if problem.m == 1 else a.stride(0)
+        stride_cm, stride_cn = (problem.n, 1) if out is None else out.stride()
+        align_weight = min(map(alignment, weight.parts.values()))
+        return problem, W4A16Places(stride_am, stride_cm, stride_cn, alignment(a), alignment(out), align_weight)
+
+    if not isinstance(weight, weight_type):
+        pose()  # says so
+    return cached_launch(kernel, pose, {"a": a, **weight.parts}, out, config, weight.n, weight.symmetric)
 
 
 def checked(weight: GPTQWeight) -> GPTQWeight:

@@ -17,7 +17,7 @@ from tilus.drivers import get_cache_dir
 from tilus.ir.prog import Program
 from tilus.target import get_current_target, nvgpu_sm90
 
-from triton_vs_tilus.common import devices, workspace
+from triton_vs_tilus.common import workspace
 from triton_vs_tilus.common.plan import Backend, Launch, Placement, Plan, Run
 from triton_vs_tilus.common.problem import Layout, Matmul
 
@@ -36,28 +36,22 @@ def out_of_reach(elements: Mapping[str, int]) -> str | None:
     return None
 
 
-def check_reach(**tensors: torch.Tensor | None) -> None:
-    """Raises ValueError for a tensor, its elements apart, of which no offset reaches the end."""
-    for name, tensor in tensors.items():
-        # Before every launch, so what is least work comes first: memory of fewer bytes holds no tensor that is too far.
-        if tensor is None or tensor.untyped_storage().nbytes() < OFFSET_LIMIT:
-            continue
-        dimensions = zip(tensor.shape, tensor.stride(), strict=True)
-        if any(size > 1 and size * stride >= OFFSET_LIMIT for size, stride in dimensions):
-            found = f"{name} has shape {tuple(tensor.shape)}, strides {tensor.stride()}"
-            raise ValueError(f"{found}; accepted: {OFFSET_LIMIT} elements from end to end, or fewer")
-
-
 def check_placement(problem: Matmul, placement: Placement) -> None:
     """Raises ValueError for A, B or C of a matmul, its rows apart, of which no offset reaches the end."""
     m, n, k = problem.m, problem.n, problem.k
     nk = problem.layout is Layout.NK
-    rows = {
-        "a": (m, placement.stride_am),
-        "b": (n, placement.stride_bn) if nk else (k, placement.stride_bk),
-        "out": (m, placement.stride_cm),
-        "out.T": (n, placement.stride_cn),
-    }
+    check_rows(
+        {
+            "a": (m, placement.stride_am),
+            "b": (n, placement.stride_bn) if nk else (k, placement.stride_bk),
+            "out": (m, placement.stride_cm),
+            "out.T": (n, placement.stride_cn),
+        }
+    )
+
+
+def check_rows(rows: Mapping[str, tuple[int, int]]) -> None:
+    """Raises ValueError for a tensor of so many rows, so many elements apart, of which no offset reaches the end."""
     for name, (count, stride) in rows.items():
         if count > 1 and count * stride >= OFFSET_LIMIT:
             found = f"{name} has {count} rows, {stride} elements apart"
@@ -86,28 +80,6 @@ def cluster_size() -> int:
     return 2 if target.supports(nvgpu_sm90) else 1
 
 
-def launch(script, *args) -> None:
-    """Runs an instantiated Script on the device of its tensors: on a GPU, or in the interpreter.
-
-    args: what its __call__ takes; None for a tensor that this build does not read.
-    """
-    device = next(arg.device for arg in args if isinstance(arg, torch.Tensor))
-    if device.type == "cpu":
-        from triton_vs_tilus.kernels_tilus import interpreter
-
-        interpreter.run(script, *args)
-    else:
-        _loaded(script)
-        with devices.on(device):
-            script(*(0 if arg is None else arg for arg in args))
-
-
-@lru_cache(maxsize=4096)
-def _loaded(script) -> None:
-    """Before a Script's first launch, which would build it too, but give up at a half-written cache."""
-    build(script)
-
-
 class Pooled(NamedTuple):
     """A Script whose semaphores are of tilus' pool, and its twin that is given some, for where the pool may not be used
     (`may_use_pool`)."""
@@ -126,7 +98,9 @@ def load(step: Launch, plan: Plan, device: torch.device) -> Run:
 
         return run_either
     if device.type == "cpu":
-        return lambda stream, args: launch(step.kernel, *args)
+        from triton_vs_tilus.kernels_tilus import interpreter
+
+        return lambda stream, args: interpreter.run(step.kernel, *args)
     start = _launch_function(step.kernel)
 
     def run(stream: int, args: tuple[Any, ...]) -> None:

@@ -30,7 +30,6 @@ from tilus.utils import cdiv
 from torch import Tensor
 
 from triton_vs_tilus.common import or_reduce as shared
-from triton_vs_tilus.common.call import chosen_config
 from triton_vs_tilus.common.checks import chosen_variant
 from triton_vs_tilus.common.kernel import Kernel, Language, Space, space_of
 from triton_vs_tilus.common.or_reduce import (
@@ -38,10 +37,12 @@ from triton_vs_tilus.common.or_reduce import (
     WIDEST_LOAD,
     OrReduce,
     OrReduceConfig,
-    or_reduce_problem,
+    OrReducePlaces,
+    contiguous,
+    launched,
     padded,
-    row_stride,
 )
+from triton_vs_tilus.common.plan import Launch, Plan, Slot
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.kernels_tilus import launching
 from triton_vs_tilus.kernels_tilus.bitwise import elementwise_or, reduce_or
@@ -98,15 +99,14 @@ class Build:
 
 
 # tilus alone: widths of loads are derived here; Triton derives them from the specialised arguments.
-def settings(problem: OrReduce, config: OrReduceConfig, variant: str, stride: int, aligned_to: int) -> Build:
-    """stride: of A's rows, in elements; aligned_to: a number of bytes that divides the address of A."""
+def settings(problem: OrReduce, config: OrReduceConfig, places: OrReducePlaces, variant: str) -> Build:
     itemsize = problem.dtype.itemsize
     vector = WIDEST_LOAD // itemsize
-    while problem.k % vector or stride % vector or aligned_to % (vector * itemsize):
+    while problem.k % vector or places.stride % vector or places.align_a % (vector * itemsize):
         vector //= 2
     block = config.block(problem, variant)
     dtype = _TILUS_DTYPE[problem.dtype]
-    return Build(dtype, problem.k, stride, vector, block, config.num_warps, launching.cluster_size())
+    return Build(dtype, problem.k, places.stride, vector, block, config.num_warps, launching.cluster_size())
 
 
 # tilus alone: layouts are written down; Triton's compiler chooses them.
@@ -179,29 +179,27 @@ def _script(build: Build, variant: str) -> tilus.Script:
     return OrReduceUnrolled(build) if variant == "unrolled" else OrReduceTile(build, variant in THREAD_A_ROW)
 
 
+def plan(problem: OrReduce, config: OrReduceConfig, places: OrReducePlaces, *, variant: str) -> Plan:
+    """What a call launches. Raises ValueError for rows that no offset reaches."""
+    launching.check_rows({"a": (problem.rows, places.stride)})
+    script = _script(settings(problem, config, places, variant), variant)
+    return Plan(problem, places, (Launch(script, (Slot.A, Slot.C, problem.rows)),))
+
+
 def or_reduce(
     a: Tensor, *, out: Tensor | None = None, config: OrReduceConfig | None = None, variant: str = VARIANTS[0]
 ) -> Tensor:
     """Y [M, N] = OR over k of a [M, N, k], see common.or_reduce.or_reduce_problem for what is accepted and raised.
 
-    variant: one of VARIANTS. CPU tensors run in the
-    interpreter. config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run
-    on, and for a problem that the variant does not support.
+    variant: one of VARIANTS. CPU tensors run in the interpreter. config: None takes the tuned one of this device.
+    Raises ValueError for one that the problem cannot run on, and for a problem that the variant does not support.
     """
-    kernel = chosen_variant(_BY_VARIANT, variant)
-    problem = or_reduce_problem(a, out)
-    config = chosen_config(kernel, problem, config, a.device)
-    launching.check_reach(a=a)
-    if out is None:
-        out = torch.empty(problem.out_shape, dtype=problem.dtype, device=a.device)
-    build = settings(problem, config, variant, row_stride(a), a.data_ptr())
-    launching.launch(_script(build, variant), a, out, problem.rows)
-    return out
+    return launched(chosen_variant(_BY_VARIANT, variant), a, out, config)
 
 
 def build(problem: OrReduce, config: OrReduceConfig, *, variant: str) -> None:
     """Compiles for the current target into tilus' cache; tensors as the launcher and the problem allocate them."""
-    launching.build(_script(settings(problem, config, variant, problem.k, WIDEST_LOAD), variant))
+    launching.build_plan(plan(problem, config, contiguous(problem), variant=variant))
 
 
 KERNELS = tuple(
@@ -219,6 +217,8 @@ KERNELS = tuple(
         deterministic=True,
         roundings=lambda config: 0,
         workspace_bytes=partial(workspace_bytes, variant=variant),
+        plan=partial(plan, variant=variant),
+        backend=launching.BACKEND,
         launches=1,
         op=OrReduce.op,
     )

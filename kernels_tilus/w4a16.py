@@ -46,11 +46,10 @@ from tilus.utils import cdiv
 from torch import Tensor
 
 from triton_vs_tilus.common import w4a16 as shared
-from triton_vs_tilus.common import workspace
-from triton_vs_tilus.common.call import chosen_config
 from triton_vs_tilus.common.checks import chosen_variant
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Kernel, Language, Space, band_steps, space_of
+from triton_vs_tilus.common.plan import Launch, Plan, Slot
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.quantization import SYMMETRIC_ZERO, GPTQWeight, pack_rows, pack_zeros
 from triton_vs_tilus.common.w4a16 import (
@@ -61,15 +60,17 @@ from triton_vs_tilus.common.w4a16 import (
     W4A16Config,
     W4A16Inputs,
     W4A16Matmul,
+    W4A16Places,
     checked,
-    count_tiles,
+    contiguous,
+    launched,
     meeting,
+    meeting_place,
     minus_operands,
     padded,
     q_of,
     sums_shape,
     tiles_of,
-    w4a16_problem,
     zeros_of,
 )
 from triton_vs_tilus.kernels_tilus import band, configs, launching
@@ -405,6 +406,30 @@ def _script(problem: W4A16Matmul, config: W4A16Config, meet: str, vector_c: int)
     return W4A16Script(Build(dtype, problem.group_size, problem.symmetric, meet=meet, vector_c=vector_c, **fields))
 
 
+def plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places, *, variant: str) -> Plan:
+    """What a call launches. Raises ValueError for rows that no offset reaches."""
+    m, n = problem.out_shape
+    launching.check_rows(
+        {"a": (m, places.stride_am), "out": (m, places.stride_cm), "out.T": (n, places.stride_cn)},
+    )
+    meet = meeting(variant, config)
+    meets = meet != "none"
+    sums = Slot.SUMS if meet == "atomic" else Slot.SCRATCH
+    paired = places.align_c % (2 * problem.dtype.itemsize) == 0
+    vector_c = band.vector_c(n, (places.stride_cm, places.stride_cn), paired=paired)
+    launch = Launch(
+        _script(problem, config, meet, vector_c),
+        (
+            *(Slot.A, Slot.TILES, Slot.SCALES, None if problem.symmetric else Slot.MINUS_ZEROS, Slot.C),
+            *((Slot.COUNTERS, sums) if meets else (None, None)),
+            *(m, n // VECTOR, problem.k // TILE, cdiv(n, TILE), problem.groups),
+            *(places.stride_am // VECTOR, places.stride_cm // max(vector_c, 1), places.stride_cn),
+            *(config.split_k, band_steps(problem.k, config.block_k, config.split_k), Slot.TICKET if meets else 0),
+        ),
+    )
+    return Plan(problem, places, (launch,), **meeting_place(problem, config, meet))
+
+
 @dataclass(frozen=True, eq=False)
 class TiledWeight:
     """A weight as `matmul` takes it; `lay_out` makes one, `restore` turns it back into a GPTQWeight.
@@ -430,6 +455,12 @@ class TiledWeight:
     @property
     def symmetric(self) -> bool:
         return self.minus_zeros is None
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """As a launch takes them."""
+        zeros = {} if self.minus_zeros is None else {"minus_zeros": self.minus_zeros}
+        return {"tiles": self.tiles, "scales": self.scales, **zeros}
 
 
 def _by_lane(columns: Tensor) -> Tensor:
@@ -470,37 +501,12 @@ def matmul(
     config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run on, and for
     a problem that the variant does not support.
     """
-    kernel = chosen_variant(_BY_VARIANT, variant)
-    problem = w4a16_problem(a, weight, out, TiledWeight)
-    config = chosen_config(kernel, problem, config, a.device)
-    launching.check_reach(a=a, out=out)
-    if out is None:
-        out = torch.empty(problem.out_shape, dtype=problem.dtype, device=a.device)
-    vector_c = band.vector_c(problem.n, out.stride(), paired=out.data_ptr() % (2 * out.itemsize) == 0)
-    meet = meeting(variant, config)
-    counters, sums, ticket = None, None, 0
-    if meet != "none":
-        tiles = count_tiles(problem, config.block_m, config.block_n)
-        ticket = workspace.next_ticket()
-        if meet == "atomic":
-            counters, sums = workspace.counters_and_sums(tiles, problem.m * problem.n, a.device)
-        else:
-            counters = workspace.semaphores(tiles, a.device)
-            sums = torch.empty(sums_shape(problem, config, meet), dtype=torch.float32, device=a.device)
-    launching.launch(
-        _script(problem, config, meet, vector_c),
-        *(a, weight.tiles, weight.scales, weight.minus_zeros, out, counters, sums),
-        *(problem.m, problem.n // VECTOR, problem.k // TILE, cdiv(problem.n, TILE), problem.groups),
-        *(a.stride(0) // VECTOR, out.stride(0) // max(vector_c, 1), out.stride(1)),
-        *(config.split_k, band_steps(problem.k, config.block_k, config.split_k), ticket),
-    )
-    return out
+    return launched(chosen_variant(_BY_VARIANT, variant), a, weight, out, config, TiledWeight)
 
 
 def build(problem: W4A16Matmul, config: W4A16Config, *, variant: str) -> None:
     """Compiles for the current target into tilus' cache; tensors as the launcher and the problem allocate them."""
-    vector_c = band.vector_c(problem.n, (problem.n, 1), paired=True)
-    launching.build(_script(problem, config, meeting(variant, config), vector_c))
+    launching.build_plan(plan(problem, config, contiguous(problem), variant=variant))
 
 
 def arguments(problem: W4A16Matmul, inputs: W4A16Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -523,6 +529,8 @@ KERNELS = tuple(
         deterministic=PROTOCOLS[variant] is not Protocol.ATOMIC,
         roundings=lambda config: 1,
         workspace_bytes=partial(workspace_bytes, variant=variant),
+        plan=partial(plan, variant=variant),
+        backend=launching.BACKEND,
         launches=1,
         op=W4A16Matmul.op,
         arguments=arguments,

@@ -8,23 +8,9 @@ import triton
 from torch import Tensor
 from triton.runtime.jit import MockTensor
 
-from triton_vs_tilus.common import devices
 from triton_vs_tilus.common.plan import Backend, Launch, Placement, Plan, Run, Slot
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_triton.configs import TMA_ALIGNMENT
-
-
-def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
-    """Runs a kernel on the device of its tensors. Raises ValueError for tensors of a CPU where kernels are compiled."""
-    device = next(arg.device for arg in args if isinstance(arg, Tensor))
-    _check_device(device)
-    with devices.on(device):
-        kernel[grid](*args, **options)
-
-
-def build(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
-    """Compiles a kernel for the current device into Triton's cache; tensors may be given as their dtypes."""
-    kernel.warmup(*args, grid=grid, **options)
 
 
 def build_plan(plan: Plan) -> None:
@@ -36,7 +22,9 @@ def build_plan(plan: Plan) -> None:
 def load(step: Launch, plan: Plan, device: torch.device) -> Run:
     """common.plan.Load. Raises ValueError for a CPU where kernels are compiled."""
     _check_device(device)
-    described = [(step.arguments.index(slot), descriptor) for slot, descriptor in step.described.items()]
+    slots = [(place, slot) for place, slot in enumerate(step.arguments) if isinstance(slot, Slot)]
+    described = [(place, step.described[slot]) for place, slot in slots if slot in step.described]
+    read_as = [(place, plan.read_as[slot]) for place, slot in slots if slot in plan.read_as]
 
     def with_descriptors(args: tuple[Any, ...]) -> list[Any]:
         changed = list(args)
@@ -45,7 +33,10 @@ def load(step: Launch, plan: Plan, device: torch.device) -> Run:
         return changed
 
     def run_anew(stream: int, args: tuple[Any, ...]) -> None:
-        step.kernel[step.grid](*with_descriptors(args), **step.options)
+        given = with_descriptors(args)
+        for place, dtype in read_as:  # what is compiled takes an address, and does not ask for the dtype
+            given[place] = _first_word(given[place], dtype)
+        step.kernel[step.grid](*given, **step.options)
 
     if triton.knobs.runtime.interpret:
         return run_anew
@@ -76,6 +67,11 @@ def addressable(problem: Matmul, placement: Placement) -> bool:
     rows = (placement.stride_am, placement.stride_bn if problem.layout is Layout.NK else placement.stride_bk)
     extents = (placement.align_a, placement.align_b, *(row * problem.dtype.itemsize for row in rows))
     return all(extent % TMA_ALIGNMENT == 0 for extent in extents)
+
+
+def _first_word(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A tensor's memory from its first element on, as elements of a wider dtype."""
+    return tensor.as_strided((dtype.itemsize // tensor.itemsize,), (1,)).view(dtype)
 
 
 class _Address(MockTensor):

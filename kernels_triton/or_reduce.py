@@ -23,7 +23,6 @@ Source: "A mildly cursed 3.5x triton tl.reduce optimization" (notgum.com, 2025):
 
 import linecache
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache, partial
 
 import torch
@@ -32,10 +31,18 @@ import triton.language as tl
 from torch import Tensor
 
 from triton_vs_tilus.common import or_reduce as shared
-from triton_vs_tilus.common.call import chosen_config
 from triton_vs_tilus.common.checks import chosen_variant
-from triton_vs_tilus.common.kernel import Kernel, Language, Space, space_of
-from triton_vs_tilus.common.or_reduce import CONTROLS, OrReduce, OrReduceConfig, or_reduce_problem, padded, row_stride
+from triton_vs_tilus.common.kernel import Kernel, Language, Space, cdiv, space_of
+from triton_vs_tilus.common.or_reduce import (
+    CONTROLS,
+    OrReduce,
+    OrReduceConfig,
+    OrReducePlaces,
+    contiguous,
+    launched,
+    padded,
+)
+from triton_vs_tilus.common.plan import Launch, Plan, Slot
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.kernels_triton import launching
 
@@ -180,42 +187,37 @@ def _control_kernel(
     tl.store(y_ptr + first + tl.arange(0, BLOCK), y, mask=mask)
 
 
-def _launch(run: Callable, problem: OrReduce, config: OrReduceConfig, variant: str, stride: int, a, y) -> None:
-    """run: launching.launch or launching.build. stride: of A's rows, in elements. a, y: tensors, or their dtypes."""
+def plan(problem: OrReduce, config: OrReduceConfig, places: OrReducePlaces, *, variant: str) -> Plan:
+    """What a call launches."""
     block = config.block(problem, variant)
-    grid = (triton.cdiv(problem.rows, block),)
-    arguments = a, y, problem.rows
-    meta = {"BLOCK": block, "num_warps": config.num_warps}
-    k, block_k = problem.k, padded(problem.k)
+    k, block_k, stride = problem.k, padded(problem.k), places.stride
+    read_as = {}
     match variant:
         case "reduce" | "builtin":
-            builtin = variant == "builtin"
-            run(_reduce_kernel, grid, *arguments, K=k, STRIDE=stride, BLOCK_K=block_k, BUILTIN=builtin, **meta)
+            kernel = _reduce_kernel
+            sizes = {"K": k, "STRIDE": stride, "BLOCK_K": block_k, "BUILTIN": variant == "builtin"}
         case "unrolled":
-            run(_unrolled_kernel, grid, *arguments, K=k, STRIDE=stride, **meta)
+            kernel, sizes = _unrolled_kernel, {"K": k, "STRIDE": stride}
         case "generated":
-            run(_generated_kernel(k), grid, *arguments, STRIDE=stride, **meta)
+            kernel, sizes = _generated_kernel(k), {"STRIDE": stride}
         case "wide":
             words, block_words = k, block_k
-            if problem.dtype is torch.int32 and _pairs(problem, stride, a):
-                arguments = _words(problem, stride, a) if isinstance(a, Tensor) else torch.int64, y, problem.rows
+            if problem.dtype is torch.int32 and _pairs(problem, places):
+                read_as = {Slot.A: torch.int64}
                 words, stride, block_words = k // 2, stride // 2, padded(k // 2)
-            sizes = {"WORDS": words, "BLOCK_WORDS": block_words, "FOLDS": block_words.bit_length() - 1}
-            run(_wide_kernel, grid, *arguments, STRIDE=stride, **sizes, **meta)
+            kernel = _wide_kernel
+            folds = block_words.bit_length() - 1
+            sizes = {"WORDS": words, "STRIDE": stride, "BLOCK_WORDS": block_words, "FOLDS": folds}
         case _:
-            reduce = variant == "control_reduce"
-            run(_control_kernel, grid, *arguments, K=k, BLOCK_K=block_k, REDUCE=reduce, **meta)
+            kernel, sizes = _control_kernel, {"K": k, "BLOCK_K": block_k, "REDUCE": variant == "control_reduce"}
+    meta = {**sizes, "BLOCK": block, "num_warps": config.num_warps}
+    launch = Launch(kernel, (Slot.A, Slot.C, problem.rows), (cdiv(problem.rows, block),), meta)
+    return Plan(problem, places, (launch,), read_as=read_as)
 
 
-def _pairs(problem: OrReduce, stride: int, a: Tensor | torch.dtype) -> bool:
+def _pairs(problem: OrReduce, places: OrReducePlaces) -> bool:
     """Whether every row of int32 is whole words of 8 bytes."""
-    aligned = not isinstance(a, Tensor) or a.data_ptr() % 8 == 0
-    return problem.k % 2 == 0 and stride % 2 == 0 and aligned
-
-
-def _words(problem: OrReduce, stride: int, a: Tensor) -> Tensor:
-    """Rows of int32 as words of int64. as_strided first: a dimension of size 1 may have a stride that view refuses."""
-    return a.as_strided(a.shape, (problem.n * stride, stride, 1)).view(torch.int64)
+    return problem.k % 2 == 0 and places.stride % 2 == 0 and places.align_a % 8 == 0
 
 
 def or_reduce(
@@ -227,20 +229,12 @@ def or_reduce(
     interpreter. config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run
     on, and for a problem that the variant does not support.
     """
-    kernel = chosen_variant(_BY_VARIANT, variant)
-    problem = or_reduce_problem(a, out)
-    if variant in CONTROLS:
-        problem = replace(problem, constant=True)
-    config = chosen_config(kernel, problem, config, a.device)
-    if out is None:
-        out = torch.empty(problem.out_shape, dtype=problem.dtype, device=a.device)
-    _launch(launching.launch, problem, config, variant, row_stride(a), a, out)
-    return out
+    return launched(chosen_variant(_BY_VARIANT, variant), a, out, config)
 
 
 def build(problem: OrReduce, config: OrReduceConfig, *, variant: str) -> None:
     """Compiles for the current device into Triton's cache; tensors as the launcher and the problem allocate them."""
-    _launch(launching.build, problem, config, variant, problem.k, problem.dtype, problem.dtype)
+    launching.build_plan(plan(problem, config, contiguous(problem), variant=variant))
 
 
 KERNELS = tuple(
@@ -258,6 +252,8 @@ KERNELS = tuple(
         deterministic=True,
         roundings=lambda config: 0,
         workspace_bytes=partial(workspace_bytes, variant=variant),
+        plan=partial(plan, variant=variant),
+        backend=launching.BACKEND,
         launches=1,
         op=OrReduce.op,
     )

@@ -35,7 +35,6 @@ Source: "Accelerating a Triton Fused Kernel for W4A16 Quantized Inference with S
 each, and nothing is masked.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -46,10 +45,9 @@ import triton.language as tl
 from torch import Tensor
 
 from triton_vs_tilus.common import w4a16 as shared
-from triton_vs_tilus.common import workspace
-from triton_vs_tilus.common.call import chosen_config
 from triton_vs_tilus.common.checks import chosen_variant
-from triton_vs_tilus.common.kernel import Kernel, Language, Space, band_steps, space_of
+from triton_vs_tilus.common.kernel import Kernel, Language, Space, band_steps, cdiv, space_of
+from triton_vs_tilus.common.plan import Launch, Plan, Slot
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.quantization import GPTQWeight, pack_rows, pack_zeros
 from triton_vs_tilus.common.w4a16 import (
@@ -58,15 +56,16 @@ from triton_vs_tilus.common.w4a16 import (
     W4A16Config,
     W4A16Inputs,
     W4A16Matmul,
+    W4A16Places,
     checked,
-    count_tiles,
+    contiguous,
+    launched,
     meeting,
+    meeting_place,
     minus_operands,
     padded,
     q_of,
-    sums_shape,
     tiles_of,
-    w4a16_problem,
     zeros_of,
 )
 from triton_vs_tilus.kernels_triton import launching
@@ -294,28 +293,36 @@ def _w4a16_kernel(
             tl.atomic_xchg(semaphore_ptr, 0, sem="release", scope="gpu")
 
 
-def _launch(run: Callable, problem: W4A16Matmul, config: W4A16Config, meet: str, tensors, strides, ticket: int) -> None:
-    """run: launching.launch or launching.build. tensors: a, tiles and columns as int32, out, counters, sums, or dtypes.
-    strides: of a's rows, and of out."""
-    tiles = triton.cdiv(problem.m, config.block_m), triton.cdiv(problem.n, config.block_n)
-    run(
+def plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places, *, variant: str) -> Plan:
+    """What a call launches."""
+    meet = meeting(variant, config)
+    meets = meet not in ("none", "atomic_in_place")
+    sums = Slot.SUMS if meet == "atomic" else Slot.SCRATCH
+    tiles = cdiv(problem.m, config.block_m), cdiv(problem.n, config.block_n)
+    launch = Launch(
         _w4a16_kernel,
+        (
+            *(Slot.A, Slot.TILES, Slot.SCALES, Slot.C, *((Slot.COUNTERS, sums) if meets else (None, None))),
+            *(problem.m, problem.n // VECTOR, problem.k, places.stride_am, places.stride_cm, places.stride_cn),
+            *(config.split_k, band_steps(problem.k, config.block_k, config.split_k), Slot.TICKET if meets else 0),
+        ),
         (*tiles, config.split_k),
-        *tensors,
-        *(problem.m, problem.n // VECTOR, problem.k),
-        *strides,
-        *(config.split_k, band_steps(problem.k, config.block_k, config.split_k), ticket),
-        GROUP_SIZE=problem.group_size,
-        BLOCK_M=config.block_m,
-        BLOCK_N=config.block_n,
-        BLOCK_K=config.block_k,
-        NUM_STAGES=config.num_stages,
-        INTERLEAVED=config.interleaved,
-        MEET=meet,
-        TILES=tiles_in_flight(config),
-        num_warps=config.num_warps,
-        num_stages=config.num_stages,
+        {
+            "GROUP_SIZE": problem.group_size,
+            "BLOCK_M": config.block_m,
+            "BLOCK_N": config.block_n,
+            "BLOCK_K": config.block_k,
+            "NUM_STAGES": config.num_stages,
+            "INTERLEAVED": config.interleaved,
+            "MEET": meet,
+            "TILES": tiles_in_flight(config),
+            "num_warps": config.num_warps,
+            "num_stages": config.num_stages,
+        },
     )
+    read_as = {Slot.TILES: torch.int32, Slot.SCALES: torch.int32}
+    zeroed = meet == "atomic_in_place"
+    return Plan(problem, places, (launch,), **meeting_place(problem, config, meet), read_as=read_as, zeroed=zeroed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,6 +349,11 @@ class TiledWeight:
     @property
     def scales(self) -> Tensor:
         return self.columns[..., 0]
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """As a launch takes them; the zero points are with the scales."""
+        return {"tiles": self.tiles, "scales": self.columns}
 
 
 def lay_out(weight: GPTQWeight) -> TiledWeight:
@@ -372,34 +384,12 @@ def matmul(
     config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run on, and for
     a problem that the variant does not support.
     """
-    kernel = chosen_variant(_BY_VARIANT, variant)
-    problem = w4a16_problem(a, weight, out, TiledWeight)
-    config = chosen_config(kernel, problem, config, a.device)
-    if out is None:
-        out = torch.empty(problem.out_shape, dtype=problem.dtype, device=a.device)
-    meet = meeting(variant, config)
-    counters, sums, ticket = None, None, 0
-    if meet == "atomic_in_place":
-        out.zero_()
-    elif meet != "none":
-        tiles = count_tiles(problem, config.block_m, config.block_n)
-        ticket = workspace.next_ticket()
-        if meet == "atomic":
-            counters, sums = workspace.counters_and_sums(tiles, problem.m * problem.n, a.device)
-        else:
-            counters = workspace.semaphores(tiles, a.device)
-            sums = torch.empty(sums_shape(problem, config, meet), dtype=torch.float32, device=a.device)
-    tensors = a, weight.tiles.view(torch.int32), weight.columns.view(torch.int32), out, counters, sums
-    _launch(launching.launch, problem, config, meet, tensors, (a.stride(0), *out.stride()), ticket)
-    return out
+    return launched(chosen_variant(_BY_VARIANT, variant), a, weight, out, config, TiledWeight)
 
 
 def build(problem: W4A16Matmul, config: W4A16Config, *, variant: str) -> None:
     """Compiles for the current device into Triton's cache; tensors as the launcher and the problem allocate them."""
-    meet = meeting(variant, config)
-    counters, sums = (None, None) if meet in ("none", "atomic_in_place") else (torch.int32, torch.float32)
-    tensors = problem.dtype, torch.int32, torch.int32, problem.dtype, counters, sums
-    _launch(launching.build, problem, config, meet, tensors, (problem.k, problem.n, 1), ticket=0)
+    launching.build_plan(plan(problem, config, contiguous(problem), variant=variant))
 
 
 def arguments(problem: W4A16Matmul, inputs: W4A16Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -422,6 +412,8 @@ KERNELS = tuple(
         deterministic=PROTOCOLS[variant] is not Protocol.ATOMIC,
         roundings=(lambda config: config.split_k) if variant == "atomic_in_place" else (lambda config: 1),
         workspace_bytes=partial(workspace_bytes, variant=variant),
+        plan=partial(plan, variant=variant),
+        backend=launching.BACKEND,
         launches=2 if variant == "atomic_in_place" else 1,
         op=W4A16Matmul.op,
         arguments=arguments,

@@ -78,3 +78,15 @@ def tuned_tables(tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def device() -> torch.device:
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+
+
+@pytest.fixture
+def plans(monkeypatch) -> list:
+    """The plans that launchers make from here on; none is kept from before."""
+    from triton_vs_tilus.common import call, plan
+
+    made = []
+    real = plan.Call.__init__
+    monkeypatch.setattr(plan.Call, "__init__", lambda self, *args: (made.append(args[0]), real(self, *args))[1])
+    monkeypatch.setattr(call, "_calls", {})
+    return made

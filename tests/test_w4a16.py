@@ -430,6 +430,40 @@ def test_bad_operands_are_named(kernel, device):
 
 
 @each_kernel
+def test_a_kind_of_call_is_planned_once_and_its_output_checked_at_each(kernel, device, plans):
+    problem = W4A16Matmul(4, 32, 64, group_size=32)
+    config = small_config(kernel, problem, 2)
+    first, second = (problem.inputs(device, seed) for seed in range(2))
+    for inputs in (first, second, first):
+        assert_right(kernel, Judge(problem, inputs), run(kernel, problem, inputs, config=config), config)
+    assert len(plans) == 1
+    (a, weight), _ = kernel.arguments(problem, first)
+    memory = a.new_zeros(2, 4, 64)
+    memory[0] = a
+    for part, held in (("a", memory[0]), ("tiles", weight.tiles.view(-1)[:256].view(a.dtype).view(2, 64))):
+        inside = held.flatten()[:128].view(4, 32)
+        with pytest.raises(ValueError, match=f"out at .* shares memory with {part} at"):
+            kernel.launch(memory[0], weight, out=inside, config=config)
+    assert len(plans) == 1
+    narrow = W4A16Matmul(4, 24, 64, group_size=32)  # of tiles of the same shape
+    inputs = narrow.inputs(device)
+    assert_right(kernel, Judge(narrow, inputs), run(kernel, narrow, inputs, config=config), config)
+    assert len(plans) == 2
+
+
+@each_kernel
+def test_input_is_checked_before_anything_is_allocated(kernel, monkeypatch):
+    problem = W4A16Matmul(4, 16, 64, group_size=32)
+    (a, weight), _ = kernel.arguments(problem, problem.inputs("cpu"))
+    apart = replace(weight, tiles=weight.tiles.to("meta"))
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: pytest.fail("allocated before the input was checked"))
+    with pytest.raises(ValueError, match="weight's tiles is on meta; accepted: the device of a, cpu"):
+        kernel.launch(a, apart)
+    with pytest.raises(ValueError, match="a requires a gradient"):
+        kernel.launch(a.requires_grad_(), weight)
+
+
+@each_kernel
 def test_configs_that_do_not_fit_are_refused(kernel, device):
     problem = W4A16Matmul(4, 32, 64, group_size=32)
     inputs = problem.inputs(device)
@@ -466,6 +500,7 @@ def test_configs_and_variants_are_checked_like_arguments(kernel, device):
         file.matmul(a, weight, variant="split_k")
 
 
+@pytest.mark.usefixtures("plans")
 def test_triton_names_the_switch_of_its_interpreter(monkeypatch):
     problem = W4A16Matmul(4, 32, 64, group_size=32)
     operands, _ = TRITON.arguments(problem, problem.inputs("cpu"))
