@@ -1,6 +1,8 @@
-"""The fastest for one product, from the recorded rows: which, how fast, why, and how to call it.
+"""The fastest for one matmul, from the recorded rows: which, how fast, why, and how to call it.
 
     python bench/answer.py 32x160x5120 [--dtype fp16] [--layout kn] [--deterministic] [--language tilus] [--clock warm]
+    python bench/answer.py 64x64x16384 --layout kn --epilogue relu
+    python bench/answer.py 16x8192x8192 --op w4a16
 
 Times are those of the nearest problem that was recorded, and the answer says how far that is. Needs no GPU. With one,
 --measure times the few that the answer names at the very problem, by bench/compare.py.
@@ -15,11 +17,12 @@ from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
-from triton_vs_tilus.bench.cli import DTYPES, EXIT_CODES, LAYOUTS, ExitCode, UsageError, has_gpu, run_command
+from triton_vs_tilus.bench.cli import DTYPES, EPILOGUES, EXIT_CODES, LAYOUTS, ExitCode, UsageError, has_gpu, run_command
 
 if TYPE_CHECKING:
     from triton_vs_tilus.bench.rows.answers import Answer
     from triton_vs_tilus.common.problem import Matmul
+    from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 CLOCKS = ("cold", "graph", "warm")
 
@@ -29,8 +32,12 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EXIT_CODES
     )
     made.add_argument("shape", metavar="MxNxK", help="a [M, K] times a weight of N columns, K deep")
-    made.add_argument("--dtype", choices=DTYPES, default="bf16", help="of inputs and output (default: bf16)")
-    made.add_argument("--layout", choices=LAYOUTS, default="nk", help="how the weight is stored (default: nk)")
+    op = "the weight as it is, or of 4 bits in groups of 128 (default: matmul)"
+    made.add_argument("--op", choices=("matmul", "w4a16"), default="matmul", help=op)
+    dtype = "of inputs and output (default: bf16; of w4a16 fp16)"
+    made.add_argument("--dtype", choices=DTYPES, help=dtype)
+    made.add_argument("--layout", choices=LAYOUTS, help="how the weight is stored (default: nk)")
+    made.add_argument("--epilogue", choices=EPILOGUES, help="fused pointwise end (default: none)")
     made.add_argument("--deterministic", action="store_true", help="only what gives the same bits in every run")
     made.add_argument("--language", choices=("triton", "tilus"), help="only kernels of this language")
     clock = "cold L2; cold L2 in a CUDA graph; warm L2 in a CUDA graph (default: cold)"
@@ -43,15 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     if args.measure and not has_gpu():
         raise UsageError("--measure: there is no CUDA device, and nothing is timed without one")
-    from triton_vs_tilus.bench import workloads
     from triton_vs_tilus.bench.rows import answers
     from triton_vs_tilus.bench.show.answer import screen
     from triton_vs_tilus.common.kernel import LANGUAGES
 
     languages = LANGUAGES if args.language is None else (args.language,)
     try:
-        shape = workloads.parse_shape(args.shape)
-        problem = workloads.Asked(args.layout, args.dtype).problem(shape)
+        problem = problem_of(args)
         found = answers.answer(problem, args.clock, languages, args.deterministic)
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -60,18 +65,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return measured(problem, found, args.clock) if args.measure else ExitCode.OK
 
 
-def measured(problem: "Matmul", found: "Answer", clock: str) -> int:
+def problem_of(args: argparse.Namespace) -> "Matmul | W4A16Matmul":
+    """Raises ValueError for what is no shape, and for what a weight of 4 bits does not have."""
+    from triton_vs_tilus.bench import workloads
+    from triton_vs_tilus.common.problem import DTYPES as TORCH_DTYPES
+    from triton_vs_tilus.common.w4a16 import W4A16Matmul
+
+    shape = workloads.parse_shape(args.shape)
+    if args.op == "matmul":
+        return workloads.Asked(args.layout, args.dtype, epilogue=args.epilogue).problem(shape)
+    for flag in ("layout", "epilogue"):
+        if given := getattr(args, flag):
+            raise ValueError(f"--{flag} is {given}; accepted: none with --op w4a16")
+    return W4A16Matmul(*shape, TORCH_DTYPES[args.dtype or "fp16"])
+
+
+def measured(problem: "Matmul | W4A16Matmul", found: "Answer", clock: str) -> int:
     """Runs bench/compare.py over the contenders that the answer names. Returns its exit code."""
+    from triton_vs_tilus.bench.rows.command import problem_words
+
     named = {row.contender for row in (found.fastest, found.best_of("triton"), found.best_of("tilus")) if row}
-    fields = problem.fields
-    words = [
-        "--shape",
-        f"{problem.m}x{problem.n}x{problem.k}",
-        "--dtype",
-        fields["dtype"],
-        "--layout",
-        fields["layout"],
-    ]
+    words = problem_words(problem)
     words += ["--timing", clock, *(word for name in sorted(named) for word in ("--only", name))]
     return subprocess.run([sys.executable, Path(__file__).with_name("compare.py"), *words], check=False).returncode
 

@@ -102,9 +102,9 @@ def shared_tokens(tokens: int) -> int:
     return 4 ** int((log2(tokens) + 1) // 2)
 
 
-def distance(sizes: Mapping[str, Any], problem: Matmul) -> float:
-    """|log2| of the ratio of each size, summed. sizes: m, n, k of the other problem."""
-    return sum(abs(log2(getattr(problem, size) / sizes[size])) for size in ("m", "n", "k"))
+def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """|log2| of the ratio of each size, summed, of two problems' keys, which hold m, n, k."""
+    return sum(abs(log2(other[size] / one[size])) for size in ("m", "n", "k"))
 
 
 def choose(
@@ -131,7 +131,7 @@ def choose(
         return Choice(None, None, f"{' '.join(kind)} was measured nowhere on {slug}")
     neighbours, shared_neighbours = _nearest(known[kind], problem), _nearest(known[kind], shared)
     here = neighbours[0]
-    apart = distance(here["problem"], problem)
+    apart = distance(here["problem"], problem.key)
     where = f"measured at {_name(here['problem'])} ({here['rows']})"
     of_torch = Choice(None, None, where, None, here["us"][BASELINE], here["problem"], here["rows"], apart)
     if _is_far(here, problem) or _is_far(shared_neighbours[0], shared):
@@ -187,13 +187,13 @@ def _by_kind(entries: Iterable[Measured]) -> dict[tuple[str, str], list[Measured
 
 def _nearest(alike: Iterable[Measured], problem: Matmul) -> list[Measured]:
     """The problem itself, or the two nearest; fewer where there are no more."""
-    nearest = sorted(alike, key=lambda entry: distance(entry["problem"], problem))[:2]
-    return nearest[:1] if nearest and distance(nearest[0]["problem"], problem) == 0 else nearest
+    nearest = sorted(alike, key=lambda entry: distance(entry["problem"], problem.key))[:2]
+    return nearest[:1] if nearest and distance(nearest[0]["problem"], problem.key) == 0 else nearest
 
 
 def _is_far(entry: Measured, problem: Matmul) -> bool:
     growth = problem.n * problem.k / (entry["problem"]["n"] * entry["problem"]["k"])
-    return distance(entry["problem"], problem) > NEAR or growth > MOST_GROWTH
+    return distance(entry["problem"], problem.key) > NEAR or growth > MOST_GROWTH
 
 
 def _times(name: str, entry: Measured) -> float:
@@ -203,7 +203,7 @@ def _times(name: str, entry: Measured) -> float:
 
 def _wins(name: str, entries: Iterable[Measured], problem: Matmul) -> bool:
     return all(
-        _times(name, entry) > 1 + MARGIN + MARGIN_APART * distance(entry["problem"], problem) for entry in entries
+        _times(name, entry) > 1 + MARGIN + MARGIN_APART * distance(entry["problem"], problem.key) for entry in entries
     )
 
 

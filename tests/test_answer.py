@@ -14,11 +14,14 @@ from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.cli import ExitCode, run_command
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.frame import frame
+from triton_vs_tilus.bench.rows.row import BASELINE
 from triton_vs_tilus.bench.show.answer import REASONS, screen
 from triton_vs_tilus.bench.show.tables import mark_fastest
+from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.protocol import Protocol
 
+VECTOR = "triton/decompose_k.vector"
 ROUTER = Matmul(32, 256, 7168, layout=Layout.NK)
 
 
@@ -58,7 +61,8 @@ def test_a_language_and_determinism_are_kept():
 
 
 def test_what_was_never_recorded_is_told_with_what_was():
-    with pytest.raises(ValueError, match=r"no row is of 32x256x7168-fp32-nk.*there are bf16 nk \(cold\)"):
+    told = r"no row is of 32x256x7168-fp32-nk.*there are matmul, dtype bf16, layout nk, epilogue none \(cold\)"
+    with pytest.raises(ValueError, match=told):
         answers.answer(replace(ROUTER, dtype=torch.float32), files=recorded())
     with pytest.raises(ValueError, match="timed graph"):
         answers.answer(ROUTER, "graph", files=recorded())
@@ -71,6 +75,39 @@ def test_where_torch_is_fastest_the_screen_says_so():
     said = "\n".join(screen(problem, found, None))
     assert found.fastest is found.baseline
     assert said.startswith("torch.mm: 5.0 us. Nothing here is faster.") and "torch.mm(x, " in said
+
+
+def made(contender: str, us: float, problem=ROUTER, **values):
+    return row(contender, us=us, baseline_us=12.0, problem=problem, **values)
+
+
+def test_an_epilogue_is_another_kind_and_a_reference_of_another_run_is_named():
+    relu = replace(ROUTER, epilogue=Epilogue.RELU)
+    here = [made(BASELINE, 12.0, relu), made(VECTOR, 8.0, relu)]
+    there = [made(BASELINE, 12.0, relu), made("torch/compile.default", 10.0, relu)]
+    plain = [made(BASELINE, 9.0), made(VECTOR, 7.0), made("triton/atomic", 6.0)]
+    files = {Path("made/here.jsonl"): here, Path("made/there.jsonl"): there, Path("made/plain.jsonl"): plain}
+    found = answers.answer(relu, files=files)
+    assert found.file.name == "here.jsonl" and found.fastest.contender == VECTOR and found.best_reference is None
+    assert found.elsewhere.contender == "torch/compile.default"
+    said = "\n".join(screen(relu, found, None))
+    assert "8.0 us, 1.50x torch.mm, then relu in torch." in said and "epilogue=Epilogue.RELU" in said
+    assert re.search(r"other run: torch/compile.default +10.0  1.20", said)
+    assert answers.answer(ROUTER, files=files).elsewhere is None
+
+
+def test_of_two_measurements_the_one_with_more_that_may_answer_is_taken():
+    splits = [made(BASELINE, 12.0), *(made(f"{VECTOR}@s{split}", 8.0) for split in (1, 2, 4))]
+    both = [made(BASELINE, 12.0), made(VECTOR, 8.0)]
+    found = answers.answer(ROUTER, files={Path("made/splits.jsonl"): splits, Path("made/both.jsonl"): both})
+    assert found.file.name == "both.jsonl"
+
+
+def test_a_weight_of_four_bits_is_answered_by_its_own_rows(capsys):
+    assert run_command(command.main, ["16x8192x8192", "--op", "w4a16"]) == ExitCode.OK
+    said = capsys.readouterr().out
+    assert re.match(r"(triton|tilus)/w4a16\.\w+: [\d.]+ us, [\d.]+x torch.mm on the dequantized weight\.", said)
+    assert "w4a16 import lay_out, matmul" in said and max(map(len, said.splitlines())) <= 100
 
 
 def test_every_protocol_has_its_reason():
@@ -95,6 +132,7 @@ def test_the_screen_is_narrow_and_its_call_is_the_kernels(capsys):
         (["3x0x4"], "shape is '3x0x4'; accepted: MxNxK"),
         (["16x16x64", "--dtype", "fp32", "--clock", "graph"], "no row is of"),
         (["16x16x64", "--measure"], "there is no CUDA device"),
+        (["16x512x512", "--op", "w4a16", "--layout", "kn"], "--layout is kn; accepted: none with --op w4a16"),
     ],
 )
 def test_what_cannot_be_answered_is_one_line(words, told, capsys, monkeypatch):

@@ -1,32 +1,36 @@
-"""The fastest for a product, from rows alone: those of the nearest problem that was recorded."""
+"""The fastest for a matmul, from rows alone: those of the nearest problem that was recorded."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from triton_vs_tilus.bench.ops import BASELINES
 from triton_vs_tilus.bench.rows import queries
-from triton_vs_tilus.bench.rows.row import BASELINE, ProblemRecord, Row, TimingName
+from triton_vs_tilus.bench.rows.row import ProblemRecord, Row, TimingName
 from triton_vs_tilus.common.dispatch import distance
 from triton_vs_tilus.common.kernel import LANGUAGES
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
+from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 
 @dataclass(frozen=True)
 class Answer:
     """What the nearest recorded problem says.
 
-    rows      of its measurement, all that passed and may answer, the fastest first; the baseline among them
-    file      that holds them
-    timing    that ranks them
-    apart     |log2| of the ratio of each size to the problem's, summed: 0 where that very problem was recorded
+    rows       of its measurement, all that passed and may answer, the fastest first; the baseline among them
+    file       that holds them
+    timing     that ranks them
+    apart      |log2| of the ratio of each size to the problem's, summed: 0 where that very problem was recorded
+    elsewhere  the reference with the largest speed-up in other measurements of that problem, where `rows` has none
     """
 
     rows: tuple[Row, ...]
     file: Path
     timing: TimingName
     apart: float
+    elsewhere: Row | None = None
 
     @property
     def fastest(self) -> Row:
@@ -34,7 +38,7 @@ class Answer:
 
     @property
     def baseline(self) -> Row:
-        return next(row for row in self.rows if row.contender == BASELINE)
+        return next(row for row in self.rows if row.contender in BASELINES)
 
     @property
     def unsplit(self) -> Row | None:
@@ -54,77 +58,98 @@ class Answer:
     def best_of(self, language: str) -> Row | None:
         return next((row for row in self.rows if row.language == language), None)
 
+    @property
+    def best_reference(self) -> Row | None:
+        """Of what is neither the baseline nor a kernel of this project."""
+        return next(filter(_is_reference, self.rows), None)
+
     def us(self, row: Row) -> float:
         return row.timing[self.timing].median_us
 
 
 def answer(
-    problem: Matmul,
+    problem: Matmul | W4A16Matmul,
     timing: TimingName = "cold",
     languages: Sequence[str] = LANGUAGES,
     deterministic: bool = False,
     device: str | None = None,
     files: Mapping[Path, Sequence[Row]] | None = None,
 ) -> Answer:
-    """The rows of the nearest recorded problem without an epilogue, of the same dtype and layout.
+    """The rows of the nearest recorded problem of the same kind: operation, epilogue, dtype, layout, groups.
 
     Of two measurements of one problem the one with more contenders, of two alike the later. languages: of the kernels;
     what is written in another takes part where both are asked for. device: its slug; None takes every device. files:
     None takes all that are checked in.
 
-    Raises ValueError where no row is of this dtype, layout, timing and device, with those that there are.
+    Raises ValueError where no row is of this kind, timing and device, with those that there are.
     """
     files = queries.recorded() if files is None else files
-    found = {
-        (path, name): together
+    found = [
+        (path, sorted(together, key=lambda row: row.timing[timing].median_us))
         for path, rows in files.items()
         if device in (None, path.parent.name)
-        for name, together in _measurements(rows, problem, timing).items()
-    }
-    if not found:
-        raise ValueError(f"no row is of {problem.name} or a problem like it, timed {timing}: {_kinds(files)}")
-
-    def rank(entry: tuple[tuple[Path, str], Sequence[Row]]) -> tuple[float, int, str]:
-        together = entry[1]
-        return (
-            -distance(together[0].problem.to_problem().key, problem),
-            len(together),
-            max(row.time for row in together),
-        )
-
-    (path, _), together = max(found.items(), key=rank)
-    chosen = [row for row in together if row.contender == BASELINE or _may_answer(row, languages, deterministic)]
-    ranked = sorted(chosen, key=lambda row: row.timing[timing].median_us)
-    return Answer(tuple(ranked), path, timing, distance(together[0].problem.to_problem().key, problem))
-
-
-def _measurements(rows: Iterable[Row], problem: Matmul, timing: TimingName) -> dict[str, list[Row]]:
-    """By problem the rows that were timed together, the baseline among them."""
-    alike = [
-        row for row in queries.contending(rows) if _kind(row.problem) == (problem.key["dtype"], problem.key["layout"])
+        for together in _measurements(rows, problem, timing, languages, deterministic)
     ]
-    grouped = queries.by_problem(queries.timed_together(alike, timing))
-    return {name: group for name, group in grouped.items() if any(row.contender == BASELINE for row in group)}
+    if not found:
+        raise ValueError(f"no row is of {problem.name} or like it, timed {timing}: {_kinds(files, problem)}")
+
+    def rank(entry: tuple[Path, Sequence[Row]]) -> tuple[float, int, str]:
+        together = entry[1]
+        apart = distance(together[0].problem.to_problem().key, problem.key)
+        return -apart, len(together), max(row.time for row in together)
+
+    path, together = max(found, key=rank)
+    nearest = together[0].problem
+    made = Answer(tuple(together), path, timing, distance(nearest.to_problem().key, problem.key))
+    if made.best_reference is not None:
+        return made
+    others = [row for _, rows in found for row in rows if row.problem == nearest and _is_reference(row)]
+    return replace(made, elsewhere=max(others, key=lambda row: row.timing[timing].speedup, default=None))
+
+
+def _is_reference(row: Row) -> bool:
+    return row.language not in LANGUAGES and row.contender not in BASELINES
+
+
+def _measurements(
+    rows: Iterable[Row],
+    problem: Matmul | W4A16Matmul,
+    timing: TimingName,
+    languages: Sequence[str],
+    deterministic: bool,
+) -> Iterator[list[Row]]:
+    """Of each problem of this kind the rows that were timed together and may answer, the baseline among them."""
+    alike = [row for row in queries.contending(rows) if _kind_of_record(row.problem) == _kind(problem)]
+    for group in queries.by_problem(queries.timed_together(alike, timing)).values():
+        if any(row.contender in BASELINES for row in group):
+            yield [row for row in group if row.contender in BASELINES or _may_answer(row, languages, deterministic)]
+
+
+def _kind(problem: Matmul | W4A16Matmul) -> str:
+    """What a time depends on beside the sizes, in words; an epilogue too, other than a tuned config."""
+    words = [problem.op, *(f"{name} {value}" for name, value in problem.key.items() if name not in ("m", "n", "k"))]
+    if isinstance(problem, Matmul):
+        words += [f"epilogue {problem.epilogue.value}"]
+        words += ["into fp32"] if problem.out_dtype is not problem.dtype else []
+    return ", ".join(words)
 
 
 @cache
-def _kind(problem: ProblemRecord) -> tuple[str, str] | None:
-    """dtype and layout of a product as torch.mm computes it, of fp16 as of bf16; None of anything else."""
-    if not problem.is_plain_product:
-        return None
-    key = problem.to_problem().key
-    return key["dtype"], key["layout"]
+def _kind_of_record(record: ProblemRecord) -> str | None:
+    """None of what is no matmul."""
+    problem = record.to_problem()
+    return _kind(problem) if isinstance(problem, Matmul | W4A16Matmul) else None
 
 
-def _kinds(files: Mapping[Path, Sequence[Row]]) -> str:
+def _kinds(files: Mapping[Path, Sequence[Row]], problem: Matmul | W4A16Matmul) -> str:
     kinds = {
-        f"{kind[0]} {kind[1]} ({timing})"
+        f"{kind} ({timing})"
         for rows in files.values()
         for row in rows
-        if (kind := _kind(row.problem)) is not None
+        if row.problem.op == problem.op and (kind := _kind_of_record(row.problem)) is not None
         for timing in row.timing
     }
-    return f"there are {', '.join(sorted(kinds))}"
+    return f"there are {'; '.join(sorted(kinds))}"
 
 
 def _may_answer(row: Row, languages: Sequence[str], deterministic: bool) -> bool:

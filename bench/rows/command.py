@@ -18,8 +18,7 @@ def command_of(
 
     more: flags that are not at their defaults, by name.
     """
-    words = ["python", script]
-    words += _shape_words(problem) if isinstance(problem, Matmul) else ["--problem", problem.name]
+    words = ["python", script, *problem_words(problem)]
     kind, _, place = contender.partition("/")
     if kind == "candidate":
         words += ["--candidate", place]
@@ -32,7 +31,10 @@ def flags(more: Mapping[str, Any]) -> list[str]:
     return [word for name, value in more.items() for word in (f"--{name}", *([] if value is True else [str(value)]))]
 
 
-def _shape_words(problem: Matmul) -> list[str]:
+def problem_words(problem: Problem) -> list[str]:
+    """The words that ask for one problem."""
+    if not isinstance(problem, Matmul):
+        return ["--problem", problem.name]
     fields = problem.fields
     words = [
         "--shape",
