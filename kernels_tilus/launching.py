@@ -15,11 +15,11 @@ import torch
 from filelock import FileLock
 from tilus.drivers import get_cache_dir
 from tilus.ir.prog import Program
-from tilus.target import get_current_target, nvgpu_sm90
 
 from triton_vs_tilus.common import workspace
 from triton_vs_tilus.common.plan import Backend, Launch, Placement, Plan, Run
 from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.kernels_tilus import plain_blocks  # noqa: F401, it changes what tilus compiles
 
 OFFSET_LIMIT = 1 << 31  # elements: tilus 0.2.0 adds up offsets in global memory in int32
 BUILD_ATTEMPTS = 5
@@ -65,19 +65,6 @@ def may_use_pool(device: torch.device) -> bool:
         return True
     stream = torch.cuda.current_stream(device)
     return stream == torch.cuda.default_stream(device) and not workspace.is_capturing(device)
-
-
-def cluster_size() -> int:
-    """Blocks of a cluster for a kernel of many short blocks, which need not know of it; 1 on GPUs without clusters.
-
-    tilus 0.2.0 compiles every kernel for Hopper as one of clusters, of one block where nothing else is said; and those
-    a GPU hands out more slowly than blocks, and more slowly than clusters of two (measured: notes/README.md).
-    """
-    try:
-        target = get_current_target()
-    except RuntimeError:  # no GPU; the interpreter has clusters
-        return 2
-    return 2 if target.supports(nvgpu_sm90) else 1
 
 
 class Pooled(NamedTuple):

@@ -86,7 +86,6 @@ class Build:
     stride   of A's rows, in elements
     vector   elements that one load may move
     block    outputs of a block of threads
-    cluster  blocks that are scheduled together
     """
 
     dtype: DataType
@@ -95,7 +94,6 @@ class Build:
     vector: int
     block: int
     num_warps: int
-    cluster: int
 
 
 # tilus alone: widths of loads are derived here; Triton derives them from the specialised arguments.
@@ -106,7 +104,7 @@ def settings(problem: OrReduce, config: OrReduceConfig, places: OrReducePlaces, 
         vector //= 2
     block = config.block(problem, variant)
     dtype = _TILUS_DTYPE[problem.dtype]
-    return Build(dtype, problem.k, places.stride, vector, block, config.num_warps, launching.cluster_size())
+    return Build(dtype, problem.k, places.stride, vector, block, config.num_warps)
 
 
 # tilus alone: layouts are written down; Triton's compiler chooses them.
@@ -138,8 +136,7 @@ class OrReduceTile(tilus.Script):
 
     def __call__(self, a_ptr: void_p, y_ptr: void_p, rows: int32):
         block = self.build.block
-        self.attrs.blocks = cdiv(cdiv(rows, block), self.build.cluster) * self.build.cluster
-        self.attrs.cluster_blocks = self.build.cluster
+        self.attrs.blocks = cdiv(rows, block)
         self.attrs.warps = self.build.num_warps
         offset: int32 = self.blockIdx.x * block
 
@@ -160,8 +157,7 @@ class OrReduceUnrolled(tilus.Script):
 
     def __call__(self, a_ptr: void_p, y_ptr: void_p, rows: int32):
         block, k = self.build.block, self.build.k
-        self.attrs.blocks = cdiv(cdiv(rows, block), self.build.cluster) * self.build.cluster
-        self.attrs.cluster_blocks = self.build.cluster
+        self.attrs.blocks = cdiv(rows, block)
         self.attrs.warps = self.build.num_warps
         offset: int32 = self.blockIdx.x * block
 

@@ -10,9 +10,11 @@ from tilus.backends.codegen import generate_ir_module
 from tilus.drivers import BuildOptions, optimize_ir_module, optimize_program
 from tilus.hidet.backend.codegen import codegen
 from tilus.ir.prog import Program
+from tilus.lang.instantiated_script import InstantiatedScript
 
 from triton_vs_tilus.common.kernel import Config, Kernel
 from triton_vs_tilus.common.problem import Problem
+from triton_vs_tilus.kernels_tilus import interpreter
 from triton_vs_tilus.kernels_tilus.launching import programs_only
 
 
@@ -23,6 +25,13 @@ def cuda_sources(kernel: Kernel, problem: Problem, config: Config, folder: Path)
         with programs_only() as programs:
             kernel.build(problem, config)
         return [_cuda_source(program, folder) for program in programs]
+
+
+def source_of(script: InstantiatedScript, *args: object, folder: Path) -> str:
+    """Of a Script called with these arguments, for Hopper."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tilus.target, "_target", tilus.target.nvgpu_sm90a)
+        return _cuda_source(interpreter.transpile(script, *args), folder)
 
 
 _SOURCES: dict[str, str] = {}  # by the text of the program: variants of a kernel share some

@@ -26,6 +26,7 @@ SHARED = {
     "launching",
     "mma",
     "offline",
+    "plain_blocks",
     "prepare",
     "simt",
     "sliced_dot",
