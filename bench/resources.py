@@ -2,6 +2,7 @@
 
     python bench/resources.py
     python bench/resources.py --target sm_90a --only semaphore --shape 16x256x7168 --layout kn --markdown
+    python bench/resources.py --matched --target sm_90a --json bench/results/resources.json
 
 Needs no GPU. Without --shape: every config of the tuned tables; and for 2 router shapes, and 1 problem of each other
 operation, the configs that launchers take and a few more of the search space. Triton's kernels are compiled by the
@@ -12,6 +13,7 @@ Exits 1 where a config that launchers take does not compile, or exceeds a limit,
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
@@ -19,7 +21,7 @@ from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.cli import ExitCode, UsageError, run_command
 from triton_vs_tilus.bench.diagnostics import resources
 from triton_vs_tilus.bench.diagnostics.ptx import SHARED_LIMIT
-from triton_vs_tilus.bench.show.resources import tables
+from triton_vs_tilus.bench.show.resources import tables, write
 from triton_vs_tilus.bench.show.tables import console
 from triton_vs_tilus.common.problem import Layout
 
@@ -33,6 +35,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--shape", metavar="MxNxK", action="append", default=[], help="one problem; repeatable")
     layouts = [layout.value for layout in Layout]
     made.add_argument("--layout", choices=layouts, default="nk", help="of the weight (default: %(default)s)")
+    matched = "each kernel of both languages with one config, which tilus' launcher takes at 16x256x7168"
+    made.add_argument("--matched", action="store_true", help=matched)
+    made.add_argument("--json", metavar="FILE", type=Path, help="what the notes show, in place of tables")
     made.add_argument("--markdown", action="store_true", help="for a page instead of a terminal")
     return made
 
@@ -45,9 +50,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shapes = [workloads.parse_shape(text) for text in args.shape]
     except ValueError as error:
         raise UsageError(str(error)) from error
-    tasks = resources.chosen_tasks(kernels, shapes, args.layout, targets)
+    if args.matched:
+        tasks = [task for target in targets for task in resources.matched_tasks(kernels, target)]
+    else:
+        tasks = resources.chosen_tasks(kernels, shapes, args.layout, targets)
     print(f"{len(tasks)} configs, but for those compiled before", file=sys.stderr)
     built = resources.compile_all(tasks)
+    if args.json:
+        write(built, args.json)
+        return ExitCode.OK
     for table in tables(built):
         print(table.markdown()) if args.markdown else console(verbose=True).print(table)
     shipped = [outcome for outcome in built if outcome.task.origin != "space" and outcome.task.target == targets[-1]]

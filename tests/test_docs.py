@@ -1,13 +1,15 @@
 """What pages show of the rows: filled in between markers, plots drawn beside them."""
 
+import re
+
 import pytest
-from made_rows import router_rows
+from made_rows import router_rows, row
 from msgspec.structs import replace
 
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.journal import Journal
 from triton_vs_tilus.bench.rows.row import BASELINE, FloorRecord
-from triton_vs_tilus.bench.show import docs, plots
+from triton_vs_tilus.bench.show import docs, plots, resources
 
 VECTOR = "triton/decompose_k.vector"
 FP32 = "tilus/semaphore.fp32"
@@ -65,6 +67,88 @@ def test_a_line_tells_what_an_empty_launch_took(results, tmp_path):
     doc.write_text("<!-- launch:square --><!-- /launch -->\n")
     with pytest.raises(ValueError, match=r"README\.md: launch:square: no device has square"):
         docs.update([doc])
+
+
+@pytest.mark.parametrize(
+    ("marker", "shown"),
+    [
+        (f"us:router-nk 1x* {VECTOR}", "8.0"),
+        (f"us:router-nk * {VECTOR}", "8.0 to 12.0"),
+        (f"times:router-nk 1x* {VECTOR} {BASELINE}", "1.25"),
+        (f"times:router-nk 1x*,64x* {VECTOR} {BASELINE}", "0.83 to 1.25"),
+        (f"times:router-nk 1x* t*/* {BASELINE}", "1.25"),  # the fastest of those that the pattern names
+        (f"ahead:router-nk * {VECTOR} {BASELINE}", "1 of 2"),
+        (f"ahead:router-nk * {BASELINE} {VECTOR}", "1 of 2"),
+    ],
+)
+def test_a_line_has_single_figures_of_the_rows(results, tmp_path, marker, shown):
+    (tmp_path / "results" / "h200" / "router-nk.jsonl").unlink()
+    file = Journal(tmp_path / "results" / "h200" / "router-nk.jsonl")
+    for tokens, us in ((1, 8.0), (64, 12.0)):
+        file.append(row(BASELINE, tokens, 10.0))
+        file.append(row(VECTOR, tokens, us))
+    doc = tmp_path / "README.md"
+    what = marker.partition(":")[0]
+    doc.write_text(f"It is <!-- {marker} -->?<!-- /{what} --> here, <!-- {marker} --><!-- /{what} --> there.\n")
+    docs.update([doc])
+    assert doc.read_text().count(f"<!-- {marker} -->{shown}<!-- /{what} -->") == 2
+
+
+@pytest.mark.parametrize(
+    ("marker", "told"),
+    [("us:router-nk 3x* torch/mm", r"no problem is 3x\*"), ("us:router-nk * tilus/none", "not all of tilus/none were")],
+)
+def test_a_figure_that_no_row_has_is_an_error(results, tmp_path, marker, told):
+    doc = tmp_path / "README.md"
+    doc.write_text(f"<!-- {marker} --><!-- /us -->\n")
+    with pytest.raises(ValueError, match=rf"README\.md: .*{told}"):
+        docs.update([doc])
+
+
+LINK = re.compile(r"\[`([^`]+)`\]\(([^)#]+\.py)\)")
+CODE = re.compile(r"(?<!\[)`([^`]+)`")
+
+
+def step_cells() -> list:
+    """The cells of the tables of steps, with the page that each is of."""
+    cells = []
+    for page in sorted((queries.ROOT / "notes").glob("*.md")):
+        for table in re.findall(r"^\| step \| Triton \| tilus \|\n\|.*\n((?:\|.*\n)+)", page.read_text(), re.MULTILINE):
+            found = [cell.strip() for line in table.splitlines() for cell in line.strip("|").split(" | ")[1:]]
+            cells += [pytest.param(page, cell, id=f"{page.stem}-{i}") for i, cell in enumerate(found) if cell]
+    return cells
+
+
+@pytest.mark.parametrize(("page", "cell"), step_cells())
+def test_steps_quote_the_functions_that_they_link_to(page, cell):
+    """Each name is defined in its file; each piece of code, '...' aside, stands in one of the cell's files."""
+    linked = [(name, (page.parent / path).resolve().read_text()) for name, path in LINK.findall(cell)]
+    for name, source in linked:
+        assert re.search(rf"\b(def|class) {name.rpartition('.')[2]}\b", source), name
+    joined = [" ".join(source.split()) for _, source in linked]
+    for code in CODE.findall(LINK.sub("", cell)):
+        pieces = [piece.strip() for piece in code.split("...")]
+        assert any(all(piece in source for piece in pieces) for source in joined), code
+
+
+def test_resources_are_told_side_by_side():
+    def kernel(language: str, *registers: int) -> resources.Recorded:
+        made = [
+            resources.Compiled(
+                "k", dict.fromkeys(resources.FIGURES, 0) | {"registers": count}, {"barriers": {"bar.sync": 2}}
+            )
+            for count in registers
+        ]
+        return resources.Recorded(f"{language}/atomic", "16x256x7168", "sm_90a", "16x16", f"{language} 1", tuple(made))
+
+    records = [kernel("tilus", 40), kernel("triton", 30, 20)]
+    shown = resources.side_by_side(records, "atomic").markdown()
+    assert "|  | triton/atomic | tilus/atomic |" in shown
+    assert "| registers | 30 + 20 | 40 |" in shown
+    assert "| barriers | bar.sync x2 + bar.sync x2 | bar.sync x2 |" in shown
+    assert "spills" not in shown.partition("Shared memory")[0]
+    with pytest.raises(ValueError, match=r"resources:cluster: resources\.json has no such kernel"):
+        resources.side_by_side(records, "cluster")
 
 
 def test_a_marker_of_a_file_that_is_not_there_is_an_error(results, tmp_path):

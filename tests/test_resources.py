@@ -17,6 +17,7 @@ from triton_vs_tilus.bench.cli import run_command
 from triton_vs_tilus.bench.diagnostics import resources
 from triton_vs_tilus.bench.diagnostics.ptx import GpuKernel, classify, listing
 from triton_vs_tilus.bench.diagnostics.resources import Built, Task, compile_all, tasks
+from triton_vs_tilus.bench.show.resources import read
 from triton_vs_tilus.common import compilers
 from triton_vs_tilus.common.kernel import Kernel, Language
 from triton_vs_tilus.common.or_reduce import OrReduce
@@ -343,6 +344,20 @@ def test_table_has_a_line_for_each_gpu_kernel_and_each_reason(monkeypatch, capsy
     assert "204800 bytes of shared memory, over 166912" in shown
     assert "no such layout" in shown
     assert "mma.sync x8" in shown
+
+
+def test_matched_tasks_are_of_one_config_and_a_file_holds_what_they_became(monkeypatch, tmp_path):
+    found = (gpu_kernel(),)
+    monkeypatch.setattr(resources, "compile_all", lambda todo: [Built(task, found) for task in todo])
+    file = tmp_path / "resources.json"
+    chosen = ["--matched", "--only", "semaphore.fp32", "--only", "or_reduce", "--target", "sm_90a", "--json", str(file)]
+    assert command.main(chosen) == 0
+    records = {record.kernel: record for record in read(file)}
+    mine, theirs = (records[f"{language}/semaphore.fp32"] for language in ("triton", "tilus"))
+    assert mine.config.split()[:4] == theirs.config.split()[:4]
+    assert {record.problem for record in (mine, theirs)} == {"16x256x7168-bf16-nk"}
+    assert mine.gpu_kernels[0].figures["registers"] == found[0].registers
+    assert {"triton/or_reduce.unrolled", "tilus/or_reduce.unrolled"} <= set(records)
 
 
 def test_an_unknown_kernel_is_a_usage_error(capsys):

@@ -25,7 +25,7 @@ from triton_vs_tilus.bench.diagnostics.ptx import GpuKernel
 from triton_vs_tilus.bench.measure.process import Children, Died
 from triton_vs_tilus.bench.ops import OPS
 from triton_vs_tilus.bench.rows.environment import version
-from triton_vs_tilus.common import compilers, tuned
+from triton_vs_tilus.common import compilers, space, tuned
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Config, Kernel, Language
 from triton_vs_tilus.common.or_reduce import OrReduce
@@ -35,6 +35,7 @@ from triton_vs_tilus.common.w4a16 import W4A16Matmul
 CACHE = user_cache_path("triton-vs-tilus") / "resources"
 DEADLINE_S = 600  # for one config, with all of its GPU kernels
 ROUTER_TOKENS = (16, 256)
+MATCHED_TOKENS, MATCHED_ON = 16, "h200"  # whose table the one config of a pair is from
 OTHER_OPERATIONS = (OrReduce(2048, 4096, 16), W4A16Matmul(16, 4096, 4096))
 OTHERS = 2  # configs of the search space, beside those that launchers take
 
@@ -135,6 +136,30 @@ def chosen_tasks(
     return list(dict.fromkeys(chosen))
 
 
+def matched_tasks(kernels: Sequence[Kernel], target: str) -> list[Task]:
+    """Of each tilus kernel and its twin in Triton the same config, which tilus' launcher takes for the router's product
+    at MATCHED_TOKENS; of OTHER_OPERATIONS, whose configs have no twins, what each launcher takes. A twin that cannot
+    run tilus' config is left out."""
+    known = {kernel.full_name: kernel for kernel in kernels}
+    found = []
+    for kernel in kernels:
+        twin = known.get(contenders.counterpart(kernel.full_name) or "")
+        if kernel.language is not Language.TILUS or twin is None:
+            continue
+        products = workloads.problems("router", [], tokens=[MATCHED_TOKENS], layout="nk")
+        problem = runnable(kernel, next(one for one in (products[0][1], *OTHER_OPERATIONS) if one.op == kernel.op))
+        if problem is None:
+            continue
+        config, origin = tuned.pick(kernel, problem, MATCHED_ON)
+        found.append(Task(kernel, problem, config, origin, target))
+        same = tuned.pick(twin, problem, MATCHED_ON)[0]
+        if isinstance(problem, Matmul):
+            same = space.matched(twin, problem, kernel, config)
+        if not isinstance(same, str):
+            found.append(Task(twin, problem, same, origin, target))
+    return found
+
+
 def compile_all(todo: Sequence[Task], cache: Path = CACHE, workers: int | None = None) -> list[Built]:
     """The outcomes of the tasks, in the order of the tasks. workers: processes (None: one for each CPU)."""
     places = {task: cache / f"{_key(task)}.json" for task in todo if not _lacks(task)}
@@ -177,12 +202,12 @@ def _key(task: Task) -> str:
         *sorted(ROOT.glob("common/*.py")),
     ]
     config = sorted(asdict(task.config).items())
-    what = [task.kernel.full_name, task.problem.name, str(config), task.target, *_compilers(task.kernel.language)]
+    what = [task.kernel.full_name, task.problem.name, str(config), task.target, *compilers_of(task.kernel.language)]
     return hashlib.sha256("\0".join([*what, *map(Path.read_text, sources)]).encode()).hexdigest()[:24]
 
 
 @lru_cache(maxsize=2)
-def _compilers(language: Language) -> tuple[str, ...]:
+def compilers_of(language: Language) -> tuple[str, ...]:
     if language is Language.TRITON:
         return (f"triton {version('triton')}",)
     release = subprocess.run([_nvcc(), "--version"], capture_output=True, text=True, check=True).stdout

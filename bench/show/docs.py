@@ -17,7 +17,15 @@ figure is typed and no quotation goes stale.
     <!-- code:kernels_tilus/atomic.py AtomicMatmul.__call__ self.band_product -->
                                                      a function, from the first line that holds the last words
 
-    <!-- launch:router-nk -->                        within a line: what an empty launch took beside these rows, in us
+    <!-- resources:semaphore.fp32 -->               what both languages compile it to, at one config
+
+and within a line, over the problems that a pattern names (several: with commas); of contenders that one pattern names,
+the fastest on each problem:
+
+    <!-- launch:router-nk -->                        what an empty launch took beside these rows, in us
+    <!-- us:router-nk 32x* tilus/cluster -->         the cold time, from the least to the most
+    <!-- times:router-nk 32x* tilus/* torch/mm -->   how many times as fast the first is as the second
+    <!-- ahead:router-nk * tilus/* triton/* -->      on how many of these problems the first takes less time
 
 each up to its end, <!-- /results --> and so on. The name is that of a file under bench/results, of every device; of
 counters, in counters/ there; of code, its path.
@@ -37,18 +45,18 @@ from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.journal import read_rows
 from triton_vs_tilus.bench.rows.regression import changes
 from triton_vs_tilus.bench.rows.row import Row
-from triton_vs_tilus.bench.show import counters, matrix, plots, tables
+from triton_vs_tilus.bench.show import counters, matrix, plots, resources, tables
 from triton_vs_tilus.bench.show.claims.tables import recorded_tables
 from triton_vs_tilus.bench.show.spaces import sizes_table
 from triton_vs_tilus.bench.show.versions import versions_table
 
 MARKED = re.compile(
-    r"(<!-- (results|problems|matrix|plots|printed|claims|counters|code|spaces|moved|versions)"
+    r"(<!-- (results|problems|matrix|plots|printed|claims|counters|code|spaces|moved|versions|resources)"
     r"(?::(\S+))?((?: \S+)*) -->\n)"
     r".*?(<!-- /\2 -->)",
     re.DOTALL,
 )
-LAUNCH = re.compile(r"(<!-- launch:(\S+) -->).*?(<!-- /launch -->)")
+WITHIN_A_LINE = re.compile(r"(<!-- (launch|us|times|ahead):(\S+)((?: (?!-->)\S+)*) -->)[^\n]*?(<!-- /\2 -->)")
 FORMATTING = ("# fmt: off", "# fmt: on")
 
 
@@ -64,7 +72,7 @@ def update(paths: Iterable[Path] | None = None, *, write: bool = True) -> list[P
         shown = _Page(path)
         old = path.read_text()
         try:
-            new = LAUNCH.sub(_launch, MARKED.sub(shown.fresh, old))
+            new = WITHIN_A_LINE.sub(_figure, MARKED.sub(shown.fresh, old))
         except ValueError as error:
             raise ValueError(f"{path.name}: {error}") from None
         if new != old:
@@ -165,9 +173,56 @@ def _recorded(what: str, name: str) -> dict[Path, list[Row]]:
     return files
 
 
-def _launch(match: re.Match[str]) -> str:
-    begin, name, end = match.groups()
-    return begin + " or ".join(launched(name)) + end
+def _figure(match: re.Match[str]) -> str:
+    begin, what, name, words, end = match.groups()
+    if what == "launch":
+        return begin + " or ".join(launched(name)) + end
+    problems, *named = words.split()
+    return begin + " or ".join(FIGURES[what](name, problems, *named)) + end
+
+
+def timed(name: str, problems: str, contender: str, other: str) -> list[str]:
+    """How many times as fast the contender was as the other, cold, on the problems that the patterns name (separated by
+    commas): '0.84 to 1.05', of every device. Of contenders that one pattern names, the fastest on each problem.
+
+    Raises ValueError where there is no such problem, or a contender has no time on one."""
+    return [_extent([b / a for a, b in times], ".2f") for times in _times(name, problems, contender, other)]
+
+
+def taken(name: str, problems: str, contender: str) -> list[str]:
+    """The cold time of the contender, in microseconds: '7.0 to 7.3'; otherwise as `timed`."""
+    return [_extent([us for (us,) in times], ".1f") for times in _times(name, problems, contender)]
+
+
+def ahead(name: str, problems: str, contender: str, other: str) -> list[str]:
+    """On how many of the problems the contender takes less time than the other: '8 of 12'; otherwise as `timed`."""
+    return [f"{sum(a < b for a, b in times)} of {len(times)}" for times in _times(name, problems, contender, other)]
+
+
+FIGURES = {"us": taken, "times": timed, "ahead": ahead}
+
+
+def _times(name: str, problems: str, *contenders: str) -> list[list[tuple[float, ...]]]:
+    found = []
+    for rows in _recorded("figures", name).values():
+        groups = queries.by_problem(queries.timed_together(queries.contending(rows), "cold"))
+        named = {
+            problem: [
+                [row.timing["cold"].median_us for row in group if fnmatchcase(row.contender, one)] for one in contenders
+            ]
+            for problem, group in groups.items()
+            if any(fnmatchcase(problem, pattern) for pattern in problems.split(","))
+        }
+        if not named:
+            raise ValueError(f"{name}: no problem is {problems}")
+        if lacking := [problem for problem, times in named.items() if not all(times)]:
+            raise ValueError(f"{name}: {', '.join(lacking)}: not all of {', '.join(contenders)} were timed")
+        found.append([tuple(map(min, times)) for times in named.values()])
+    return found
+
+
+def _extent(values: Sequence[float], form: str) -> str:
+    return " to ".join(dict.fromkeys(format(value, form) for value in (min(values), max(values))))
 
 
 def launched(name: str) -> list[str]:
@@ -176,7 +231,7 @@ def launched(name: str) -> list[str]:
     extents = []
     for rows in _recorded("launch", name).values():
         times = [row.floor["cold"].launch_us for row in rows if "cold" in row.floor]
-        extents.append(" to ".join(dict.fromkeys(f"{us:.1f}" for us in (min(times), max(times)))))
+        extents.append(_extent(times, ".1f"))
     return extents
 
 
@@ -199,6 +254,8 @@ class _Page:
             made = printed(name)
         elif what == "moved":
             made = moved(name, *words.split())
+        elif what == "resources":
+            made = [resources.side_by_side(resources.read(), name).markdown()]
         elif what == "spaces":
             made = [searched(name, [int(word) for word in words.split()])]
         elif what == "counters":

@@ -1,10 +1,16 @@
-"""Tables of what kernels are compiled to."""
+"""Tables of what kernels are compiled to: of an outcome of compiling, and, side by side, of a file that holds some."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from itertools import compress, groupby
+from pathlib import Path
+
+import msgspec
 
 from triton_vs_tilus.bench.diagnostics.ptx import GROUPS
-from triton_vs_tilus.bench.diagnostics.resources import Built
+from triton_vs_tilus.bench.diagnostics.resources import Built, compilers_of
+from triton_vs_tilus.bench.rows.queries import RESULTS
 from triton_vs_tilus.bench.show.tables import Table
 
 FIGURES = ["threads", "registers", "shared", "spills", "stack"]
@@ -43,3 +49,72 @@ def table(built: Sequence[Built]) -> Table:
 
 def _counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} x{counts[name]}" for name in sorted(counts))
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A GPU kernel's figures, as in FIGURES, and its instructions: {group: {class: count}}."""
+
+    name: str
+    figures: dict[str, int]
+    instructions: dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A kernel at one config, as a file holds it. gpu_kernels: in the order of their launches."""
+
+    kernel: str
+    problem: str
+    target: str
+    config: str
+    compiler: str
+    gpu_kernels: tuple[Compiled, ...]
+
+
+RECORDED = RESULTS / "resources.json"
+
+
+def write(built: Sequence[Built], path: Path) -> None:
+    """What compiled, as JSON."""
+    records = []
+    for outcome in built:
+        task = outcome.task
+        gpu_kernels = tuple(
+            Compiled(
+                gpu_kernel.name,
+                {name: getattr(gpu_kernel, name) for name in FIGURES},
+                {group: dict(sorted(counts.items())) for group, counts in sorted(gpu_kernel.instructions.items())},
+            )
+            for gpu_kernel in outcome.gpu_kernels
+        )
+        if gpu_kernels:
+            compiler = compilers_of(task.kernel.language)[0]
+            place = task.kernel.full_name, task.problem.name, task.target
+            records.append(Recorded(*place, str(task.config), compiler, gpu_kernels))
+    path.write_bytes(msgspec.json.format(msgspec.json.encode([asdict(record) for record in records]), indent=1) + b"\n")
+
+
+def read(path: Path = RECORDED) -> list[Recorded]:
+    """Raises OSError, msgspec.ValidationError."""
+    return msgspec.json.decode(path.read_bytes(), type=list[Recorded])
+
+
+def side_by_side(records: Sequence[Recorded], name: str) -> Table:
+    """A column for each recorded kernel of this name, 'semaphore.fp32' (a pattern), in either language. Figures of
+    several launches are joined by '+'. Raises ValueError where there is none."""
+    chosen = sorted((one for one in records if fnmatchcase(one.kernel, f"*/{name}")), key=lambda one: one.kernel)[::-1]
+    if not chosen:
+        raise ValueError(f"resources:{name}: {RECORDED.name} has no such kernel")
+    lines = [["config", *(one.config for one in chosen)]]
+    for figure in FIGURES:
+        cells = [" + ".join(str(gpu_kernel.figures[figure]) for gpu_kernel in one.gpu_kernels) for one in chosen]
+        lines.append([figure, *cells])
+    for group in GROUPS:
+        of_group = [[gpu_kernel.instructions.get(group, {}) for gpu_kernel in one.gpu_kernels] for one in chosen]
+        cells = [" + ".join(filter(None, map(_counts_text, counts))) for counts in of_group]
+        lines.append([group, *cells])
+    lines = [line for line in lines if any(cell.strip("0 +") for cell in line[1:])]
+    where = ", ".join(sorted({f"{one.problem}, {one.target}" for one in chosen}))
+    compilers = ", ".join(sorted({one.compiler for one in chosen}))
+    return Table(f"{where}", ["", *(one.kernel for one in chosen)], lines, foot=f"{FOOT} {compilers}.")
