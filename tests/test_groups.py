@@ -1,5 +1,6 @@
 """Groups of threads in the interpreter of tilus: side by side, and ordered by barriers, partial syncs and TMA."""
 
+import cuda_source
 import pytest
 import tilus
 import torch
@@ -27,7 +28,7 @@ class Relay(tilus.Script):
         self.attrs.warps = 5
         x = self.global_view(x_ptr, dtype=float16, shape=[tiles, 64])
         out = self.global_view(out_ptr, dtype=float16, shape=[tiles, 64])
-        stages = self.shared_tensor(dtype=float16, shape=[2, 64])
+        stages = self.shared_tensor(dtype=float16, shape=[2, 1, 64])
         full = self.mbarrier.alloc(counts=[1, 1])
         empty = self.mbarrier.alloc(counts=[128, 128])
         with self.thread_group(128, 32):
@@ -37,7 +38,7 @@ class Relay(tilus.Script):
                     self.mbarrier.wait(empty[slot], phase=(i // 2 + 1) % 2)
                 with self.single_thread():
                     self.mbarrier.arrive_and_expect_tx(full[slot], transaction_bytes=128)
-                self.tma.global_to_shared(src=x, dst=stages[slot], offsets=[i, 0], dims=[1], mbarrier=full[slot])
+                self.tma.global_to_shared(src=x, dst=stages[slot], offsets=[i, 0], mbarrier=full[slot])
         with self.thread_group(0, self.consumers):
             for i in self.range(tiles):
                 slot: int32 = i % 2
@@ -46,7 +47,7 @@ class Relay(tilus.Script):
                 tile = self.load_shared(stages[slot])
                 if self.mistake != "arrives first":
                     self.mbarrier.arrive(empty[slot], sem=self.arrival)
-                self.store_global(out, tile * 2.0, offsets=[i, 0], dims=[1])
+                self.store_global(out, tile * 2.0, offsets=[i, 0])
                 if self.mistake == "read after the arrival":
                     tile = self.load_shared(stages[slot])
 
@@ -71,11 +72,15 @@ def test_warps_that_load_for_others_run_beside_them(order):
 @pytest.mark.parametrize(
     "mistake, error, words",
     [
-        ("no wait for the data", interpreter.KernelError, r"stages\[0, 0\] is read"),
-        ("no wait for the readers", interpreter.KernelError, r"stages\[0, 0\] is written over|1 arrive at full\[0\]"),
-        ("relaxed wait", interpreter.MissingSync, r"stages\[0, 0\] is read, and no sync lies between"),
-        ("relaxed arrival", interpreter.MissingSync, r"stages\[0, 0\] is written over"),
-        ("read after the arrival", interpreter.KernelError, r"stages\[., 0\] is (written over a read|read)"),
+        ("no wait for the data", interpreter.KernelError, r"stages\[0, 0, 0\] is read"),
+        (
+            "no wait for the readers",
+            interpreter.KernelError,
+            r"stages\[0, 0, 0\] is written|1 arrive at full\[0\]",
+        ),
+        ("relaxed wait", interpreter.MissingSync, r"stages\[0, 0, 0\] is read, and no sync lies between"),
+        ("relaxed arrival", interpreter.MissingSync, r"stages\[0, 0, 0\] is written over"),
+        ("read after the arrival", interpreter.KernelError, r"stages\[., 0, 0\] is (written over a read|read)"),
         ("too few arrive", interpreter.Deadlock, r"threads 128 to 159, waits for the end of phase 0 of empty\[0\]"),
     ],
 )
@@ -240,6 +245,53 @@ def test_mistakes_of_a_tma_store_are_named(mistake, error, words):
     x = torch.zeros(32, 64).half()
     with pytest.raises(error, match=words):
         interpreter.run(Stored(mistake), x, torch.empty_like(x), torch.empty(1, 64).half())
+
+
+class Row(tilus.Script):
+    """x[2] = x[1], by TMA: of the tensor's rank, or as a row without it."""
+
+    def __init__(self, store, dims):
+        super().__init__()
+        self.store, self.dims = store, dims
+
+    def __call__(self, x_ptr: ~float16):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        x = self.global_view(x_ptr, dtype=float16, shape=[5, 64])
+        full = self.mbarrier.alloc(counts=[1])
+        row = self.shared_tensor(dtype=float16, shape=[64] if len(self.dims) == 1 else [1, 64])
+        if self.store:
+            self.store_shared(row, self.load_global(x, offsets=[1, 0], shape=row.shape, dims=self.dims))
+            self.fence.proxy_async()
+            self.sync()
+            self.tma.shared_to_global(src=row, dst=x, offsets=[2, 0], dims=self.dims)
+            self.tma.commit_group()
+            self.tma.wait_group(0)
+        else:
+            with self.single_thread():
+                self.mbarrier.arrive_and_expect_tx(full[0], transaction_bytes=128)
+            self.tma.global_to_shared(src=x, dst=row, offsets=[1, 0], dims=self.dims, mbarrier=full[0])
+            self.mbarrier.wait(full[0], phase=0)
+            self.store_global(x, self.load_shared(row), offsets=[2, 0], dims=self.dims)
+
+
+@pytest.mark.parametrize("store", [False, True], ids=["load", "store"])
+def test_a_tma_tile_has_the_rank_of_its_tensor(store):
+    """tilus 0.2.0 encodes a map of the tile's rank, and addresses it by the tensor's."""
+    x = torch.arange(5 * 64).half().view(5, 64)
+    interpreter.run(Row(store, dims=(0, 1)), x)
+    assert torch.equal(x[2], x[1])
+    words = rf"a TMA {'store to' if store else 'load from'} x_ptr with dims=\[1\].* map of rank 1.*tensor\.2d.*rank, 2"
+    with pytest.raises(interpreter.KernelError, match=words):
+        interpreter.run(Row(store, dims=(1,)), x)
+
+
+def test_tilus_addresses_a_tensor_map_of_rank_1_in_two_dimensions(tmp_path):
+    """What the interpreter refuses, in tilus' source: when this fails, tilus is mended, and the refusal should go."""
+    source = cuda_source.source_of(Row(False, dims=(1,)), torch.empty(5, 64).half(), folder=tmp_path)
+    encoded = source.partition("cuTensorMapEncodeTiled(")[2].partition(");")[0]
+    assert "uint32_t(1u)" in encoded and "(x_ptr + 64)" in encoded
+    assert "cp.async.bulk.tensor.2d.shared" in source and "cp.async.bulk.tensor.1d" not in source
 
 
 class Ranks(tilus.Script):

@@ -1,7 +1,7 @@
 """Asynchronous operations of Hopper and Blackwell: barriers in shared memory (mbarrier), copies that arrive at them or
 are committed in groups (TMA), wgmma, and the control of clusters that have not started."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -286,13 +286,13 @@ class TensorLoad:
 def _(i: CopyAsyncTensorGlobalToSharedInst, program: Program) -> Run:
     target, source = i.inputs
     region_at = region_of(program, source, i.offsets, i.dims, target.shape)
-    address, check_rows = program.value(i.mbarrier), _row_check(source, "load from")
+    address, check = program.value(i.mbarrier), _tensor_map_check(source, i.dims, "load from")
     mask = None if i.multicast_mask is None else program.value(i.multicast_mask)
 
     def run(t: Threads) -> Steps:
         yield
         _check_warp(t, "a TMA load")
-        check_rows(t)
+        check(t)
         tile, region = t.values[target], region_at(t)
         load(t, region)  # the global memory may be read from now on, until the copy has landed
         for receiver in [t.block] if mask is None else _receivers(t, mask(t)):
@@ -315,12 +315,19 @@ def _same_place(tile: SharedTile, block: Block, peer: Block) -> SharedTile:
     return peer.shared[place].tile().view(("same", data.size(), data.stride(), data.storage_offset()), view)
 
 
-def _row_check(tensor: GlobalTensor, what: str) -> Callable[[Threads], None]:
-    """What raises KernelError for a tensor that TMA cannot address."""
-    nbytes = tensor.dtype.nbytes
+def _tensor_map_check(tensor: GlobalTensor, dims: Sequence[int], what: str) -> Callable[[Threads], None]:
+    """What raises KernelError for a tensor that TMA cannot address, or a tile along some of its dimensions: of those
+    tilus 0.2.0 makes the tensor map, and of all the instruction."""
+    nbytes, rank = tensor.dtype.nbytes, len(tensor.shape)
 
     def check(t: Threads) -> None:
         view: View = t.values[tensor]
+        if len(dims) != rank:
+            raise KernelError(
+                f"a TMA {what} {view.pointer.name} with dims={list(dims)}: tilus 0.2.0 encodes a tensor map of rank "
+                f"{len(dims)}, and issues cp.async.bulk.tensor.{rank}d, an illegal instruction on a GPU; accepted: a "
+                f"shared tile of the tensor's rank, {rank}, with 1 along the other dimensions"
+            )
         strides = view.strides or (0,)
         units = [view.pointer.offset, *strides[:-1]]
         if strides[-1] != 1 or any(unit * nbytes % TMA_ALIGNMENT for unit in units):
@@ -349,12 +356,12 @@ def _(i: CopyAsyncTensorSharedToGlobalInst, program: Program) -> Run:
     if not isinstance(target, GlobalTensor):
         target, source = source, target
     region_at = region_of(program, target, i.offsets, i.dims, source.shape)
-    check_rows = _row_check(target, "store to")
+    check = _tensor_map_check(target, i.dims, "store to")
 
     def run(t: Threads) -> Steps:
         yield
         _check_warp(t, "a TMA store")
-        check_rows(t)
+        check(t)
         unit = t.launch.unit(t)
         unit.epoch += 1
         stored = TensorStore(t.values[source], unit.epoch)
