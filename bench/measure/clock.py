@@ -289,11 +289,15 @@ class _Queued:
         self.device = device
         self.backlog_s = dict.fromkeys((c.name for c in contenders), FIRST_BACKLOG_S)
 
-    def behind_backlog(self, name: str, enqueue: Callable[[], list[tuple[Any, Any]]]) -> list[float]:
-        """Microseconds between the event pairs that `enqueue` returns. Where the delay ended before the host had
-        enqueued everything, the delay is doubled and the turn repeated. Raises NotTimed past LONGEST_BACKLOG_S."""
-        device = self.device
+    def behind_backlog(
+        self, timed: Timed, sets: Sequence[int], enqueue: Callable[[], list[tuple[Any, Any]]]
+    ) -> list[float]:
+        """Microseconds between the event pairs that `enqueue` returns, on these sets. Where the delay ended before the
+        host had enqueued everything, the delay is doubled and the turn repeated. Raises NotTimed past
+        LONGEST_BACKLOG_S."""
+        device, name = self.device, timed.name
         while True:
+            timed.refill(sorted(set(sets)))  # before the delay, which need not cover it
             device.delay(self.backlog_s[name])
             delay_end = device.record()
             pairs = enqueue()
@@ -337,7 +341,9 @@ class _Cold(_Queued):
         while len(times) < COLD_LAUNCHES:
             count = min(self.at_a_time[timed.name], COLD_LAUNCHES - len(times))
             try:
-                times += self.behind_backlog(timed.name, partial(self._enqueue, timed, count, results))
+                places = [(self.next_set + turn) % self.sets for turn in range(count)]
+                times += self.behind_backlog(timed, places, partial(self._enqueue, timed, places, results))
+                self.next_set = (self.next_set + count) % self.sets
             except NotTimed:
                 if count == 1:
                     raise
@@ -345,10 +351,8 @@ class _Cold(_Queued):
                 self.backlog_s[timed.name] = FIRST_BACKLOG_S
         return times, results
 
-    def _enqueue(self, timed: Timed, count: int, results: Results) -> list[tuple[Any, Any]]:
-        places = [(self.next_set + turn) % self.sets for turn in range(count)]
+    def _enqueue(self, timed: Timed, places: Sequence[int], results: Results) -> list[tuple[Any, Any]]:
         results.clear()
-        timed.refill(sorted(set(places)))
         self.device.read(0, 1)
         pairs = []
         for place in places:
@@ -358,7 +362,6 @@ class _Cold(_Queued):
             result = timed.call(place)
             pairs.append((start, self.device.record()))
             results.append((place, _kept(self.device, result)))
-        self.next_set = (self.next_set + count) % self.sets
         return pairs
 
 
@@ -412,13 +415,12 @@ class _Captured(_Queued):
         graph, places = self.graphs[timed.name], self.places(timed)
 
         def enqueue() -> list[tuple[Any, Any]]:
-            timed.refill(sorted(set(places)))
             self.before(graph)
             start = self.device.record()
             graph.replay()
             return [(start, self.device.record())]
 
-        times = [elapsed / len(places) for elapsed in self.behind_backlog(timed.name, enqueue)]
+        times = [elapsed / len(places) for elapsed in self.behind_backlog(timed, places, enqueue)]
         return times, [(places[index], result) for index, result in _distinct(graph.results)]
 
 

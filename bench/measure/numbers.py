@@ -20,6 +20,8 @@ SMALL = 1 << 16  # elements, below which it may begin anywhere
 
 # Where the window of each of a set's tensors begins, by name.
 Places = dict[str, int]
+# What of a set is filled, by name: its tensors' memory. What is written there raises no version counter of a tensor.
+Targets = dict[str, Tensor]
 
 
 class Reservoir:
@@ -35,45 +37,42 @@ class Reservoir:
         """Inputs laid out as the problem's, that hold anything."""
         return mapped(partial(torch.empty_like, device=self._device), self._layout)
 
-    def fill(self, sets: Sequence[Any], keep: Set[str] = frozenset()) -> list[Places]:
-        """Enqueues new numbers for each set on the current stream; for all but the inputs named in `keep`.
-
-        Tensors keep their addresses, and the version counters by which torch tells that one was written to.
-        """
-        drawn = [{name: self._place(name) for name, _ in self.refilled(inputs, keep)} for inputs in sets]
+    def fill(self, sets: Sequence[Targets]) -> list[Places]:
+        """Enqueues new numbers for each set on the current stream."""
+        drawn = [{name: self._place(name) for name in targets} for targets in sets]
         self._copy(sets, drawn)
         return drawn
-
-    def refilled(self, inputs: Any, keep: Set[str] = frozenset()) -> list[tuple[str, Tensor]]:
-        """What `fill` writes to, by name."""
-        return [(name, tensor) for name, tensor in named_tensors(inputs) if name.partition(".")[0] not in keep]
 
     def holding(self, places: Places) -> Any:
         """Inputs of their own with the numbers of these places."""
         inputs = self.empty()
-        self._copy([inputs], [places])
+        self._copy([targets_of(inputs)], [places])
         return inputs
 
     def _place(self, name: str) -> int:
         numel = self._twice[name].numel() // 2
         return secrets.randbelow(numel) if numel < SMALL else secrets.randbelow(numel // STEP) * STEP
 
-    def _copy(self, sets: Sequence[Any], drawn: Sequence[Places]) -> None:
-        targets: list[Tensor] = []
+    def _copy(self, sets: Sequence[Targets], drawn: Sequence[Places]) -> None:
+        filled: list[Tensor] = []
         windows: list[Tensor] = []
-        for inputs, places in zip(sets, drawn, strict=True):
-            for name, tensor in named_tensors(inputs):
-                if name in places:
-                    targets.append(flat(tensor))
-                    windows.append(self._twice[name].narrow(0, places[name], tensor.numel()))
-        if targets:
-            torch._foreach_copy_(targets, windows)
+        for targets, places in zip(sets, drawn, strict=True):
+            for name, begin in places.items():
+                filled.append(targets[name])
+                windows.append(self._twice[name].narrow(0, begin, targets[name].numel()))
+        if filled:
+            torch._foreach_copy_(filled, windows)
 
 
-def spoil(tensors: Sequence[Tensor]) -> None:
+def targets_of(inputs: Any, keep: Set[str] = frozenset()) -> Targets:
+    """All of a set's tensors but those of the inputs named in `keep`."""
+    named = ((name, tensor) for name, tensor in named_tensors(inputs) if name.partition(".")[0] not in keep)
+    return {name: flat(tensor) for name, tensor in named}
+
+
+def spoil(flattened: Sequence[Tensor]) -> None:
     """Enqueues a value that is no answer for every element: NaN, or an integer drawn at random."""
-    dtype = tensors[0].dtype
+    dtype = flattened[0].dtype
     value = float("nan") if dtype.is_floating_point else secrets.randbelow(torch.iinfo(dtype).max)
-    own = [flat(tensor) for tensor in tensors]
-    torch._foreach_zero_(own)
-    torch._foreach_add_(own, value)
+    torch._foreach_zero_(flattened)
+    torch._foreach_add_(flattened, value)

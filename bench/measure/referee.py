@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from triton_vs_tilus.bench.measure.numbers import Reservoir, spoil
+from triton_vs_tilus.bench.measure.numbers import Reservoir, spoil, targets_of
 from triton_vs_tilus.common.accuracy import Accuracy, Judge
 from triton_vs_tilus.common.problem import Problem
-from triton_vs_tilus.common.tensors import mapped, named_tensors
+from triton_vs_tilus.common.tensors import flat, mapped, named_tensors
 
 GUARD_BYTES = 1 << 20
 GUARD_PATTERN = 0x5A
@@ -41,7 +41,7 @@ class GuardedOutput:
     def reset(self) -> None:
         """Fills the output with what is no answer and the guard bands with the pattern, on the current stream."""
         self._bytes.fill_(GUARD_PATTERN)
-        spoil([self.tensor])
+        spoil([flat(self.tensor)])
 
     def check(self) -> None:
         """Raises Fault where a guard band has changed."""
@@ -66,7 +66,7 @@ class Referee:
     def _draw(self) -> None:
         self._reservoir = Reservoir(self.problem, self.device)
         self.inputs = self.problem.inputs(self.device, self.seed), self._reservoir.empty()
-        self._reservoir.fill([self.inputs[SECRET]])
+        self._reservoir.fill([targets_of(self.inputs[SECRET])])
         self._judges: dict[int, Judge] = {}
 
     def examine(self, call: Call, roundings: int, deterministic: bool) -> tuple[Accuracy, bool]:
@@ -79,7 +79,7 @@ class Referee:
         Raises Fault for a wrong result, a write outside of the output, a changed input, work that is not in the order
         of the current stream, and repeats that differ against its claim.
         """
-        self._reservoir.fill([self.inputs[SECRET]])
+        self._reservoir.fill([targets_of(self.inputs[SECRET])])
         self._judges.pop(SECRET, None)
         try:
             accuracy = self.judged(call, roundings)
@@ -150,7 +150,7 @@ class Referee:
 
     def _spoil_free_memory(self) -> None:
         """Fills free memory, which an allocation of the output's size is likely to get, with no answer."""
-        spoil([torch.empty_like(self._out.tensor) for _ in range(8)])
+        spoil([flat(torch.empty_like(self._out.tensor)) for _ in range(8)])
 
     def _kept(self, result: Any) -> Tensor:
         expected = self._out.tensor

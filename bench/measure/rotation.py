@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from triton_vs_tilus.bench.measure.clock import Arguments, CudaClock, Timed, cold_sets
-from triton_vs_tilus.bench.measure.numbers import Places, Reservoir, spoil
+from triton_vs_tilus.bench.measure.numbers import Places, Reservoir, spoil, targets_of
 from triton_vs_tilus.bench.measure.referee import Call, Referee
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.kernel import Config, Kernel
 from triton_vs_tilus.common.problem import Problem
-from triton_vs_tilus.common.tensors import named_tensors
+from triton_vs_tilus.common.tensors import flat, named_tensors
 
 
 @lru_cache(maxsize=1)
@@ -43,7 +43,10 @@ class Rotation:
         self._outs = [torch.empty(problem.out_shape, dtype=problem.out_dtype, device=device) for _ in range(count)]
         self._arguments: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {}
         self._copies: dict[str, bool] = {}  # whether a kernel's arguments are its own copies of what is refilled
-        self._places: list[Places] = self._reservoir.fill(self._inputs)
+        self._places: list[Places] = self._reservoir.fill([targets_of(inputs) for inputs in self._inputs])
+        # What is refilled, flattened once: the clock waits for the host to enqueue it before each turn.
+        self._targets = [targets_of(inputs, problem.laid_out) for inputs in self._inputs]
+        self._spoiled = [flat(out) for out in self._outs]
         self._judges: dict[int, Judge] = {}
 
     def arguments(self, kernel: Kernel, config: Config | None) -> list[Arguments]:
@@ -52,8 +55,7 @@ class Rotation:
         if name not in self._arguments:
             self._arguments[name] = [kernel.arguments(self.problem, inputs) for inputs in self._inputs]
             held = {tensor.data_ptr() for _, tensor in named_tensors(self._arguments[name][0])}
-            refilled = self._reservoir.refilled(self._inputs[0], self.problem.laid_out)
-            self._copies[name] = not all(tensor.data_ptr() in held for _, tensor in refilled)
+            self._copies[name] = not all(tensor.data_ptr() in held for tensor in self._targets[0].values())
         pairs = zip(self._arguments[name], self._outs, strict=True)
         return [Arguments(args, {**kwargs, "out": out, "config": config}) for (args, kwargs), out in pairs]
 
@@ -65,13 +67,13 @@ class Rotation:
     def refill(self, kernel: Kernel, sets: Sequence[int]) -> None:
         """Enqueues new numbers for these sets, and outputs that hold no answer. What the problem calls `laid_out`
         keeps its numbers."""
-        filled = self._reservoir.fill([self._inputs[index] for index in sets], self.problem.laid_out)
+        filled = self._reservoir.fill([self._targets[index] for index in sets])
         for index, places in zip(sets, filled, strict=True):
             self._places[index] = self._places[index] | places
             self._judges.pop(index, None)
             if self._copies[kernel.full_name]:
                 self._lay_out(kernel, index)
-        spoil([self._outs[index] for index in sets])
+        spoil([self._spoiled[index] for index in sets])
 
     def _lay_out(self, kernel: Kernel, index: int) -> None:
         anew = named_tensors(kernel.arguments(self.problem, self._inputs[index]))
