@@ -70,7 +70,7 @@ def targets_of(inputs: Any, keep: Set[str] = frozenset()) -> Targets:
     return {name: flat(tensor) for name, tensor in named}
 
 
-def spoil(flattened: Sequence[Tensor]) -> None:
+def spoil(flattened: list[Tensor]) -> None:
     """Enqueues a value that is no answer for every element: NaN, or an integer drawn at random."""
     dtype = flattened[0].dtype
     value = float("nan") if dtype.is_floating_point else secrets.randbelow(torch.iinfo(dtype).max)
