@@ -82,6 +82,8 @@ class BandScript(MmaProduct, WgmmaProduct, SimtProduct, EpilogueScript):
         self.engine = build.tile.engine
         self.paired = self.engine == "wgmma_pairs"
         self.cluster_m = wgmma.PAIR if self.paired else 1
+        self.b_along_n = self.engine == "wgmma_kn"
+        self.fed_by_tma = self.engine.startswith("wgmma")
         self.grouped = build.grouped
         self.vector_k, self.vector_n, _ = build.vectors
         self.vector_b = self.vector_k if self.stored_nk else self.vector_n
@@ -152,7 +154,7 @@ class BandScript(MmaProduct, WgmmaProduct, SimtProduct, EpilogueScript):
             self.mma_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end)
         if self.engine == "simt":
             self.simt_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end)
-        if self.engine == "wgmma" or self.paired:
+        if self.engine == "wgmma" or self.paired or self.b_along_n:
             self.wgmma_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end, steps_before)
         if self.engine == "wgmma_swapped":
             transposed = self.register_tensor(dtype=float32, shape=[self.block_n, self.block_m], init=0.0)
@@ -195,6 +197,8 @@ def settings(problem: Matmul, config: MatmulConfig, vectors: Vectors) -> Build:
 def _engine_for(engine: str, vectors: Vectors, stored_nk: bool) -> str:
     """The config's, or the next that takes these tensors."""
     if engine.startswith("wgmma") and vectors.k % wgmma.ALIGNMENT:
+        engine = "mma"
+    if engine == "wgmma_kn" and vectors.n % wgmma.ALIGNMENT:
         engine = "mma"
     if engine == "mma" and unaligned(vectors, stored_nk):
         engine = "simt"

@@ -23,6 +23,7 @@ class BandConfig(GroupedConfig):
     mma            mma.sync, fed by cp.async
     wgmma          Hopper's wgmma, fed by TMA: 64 rows of A, or 128, times block_n columns
     wgmma_pairs    the same by pairs of blocks, neighbours along M, that load a tile of the weight together
+    wgmma_kn       the same for a weight stored [K, N], 64 columns of it; in no search, see UNSEARCHED
     wgmma_swapped  wgmma on the transpose, so that few tokens fill a wgmma: 64 rows of the weight, or 128, times
                    block_m tokens
     simt           fp32 on CUDA cores, fed by plain loads
@@ -45,7 +46,8 @@ class BandConfig(GroupedConfig):
     @property
     def fed(self) -> Fed:
         """On Hopper."""
-        feed, transposed = next((fed for fed, engine in ENGINES.items() if engine == self.engine), (Feed.COPY, False))
+        known = {engine: fed for fed, engine in ENGINES.items()} | UNSEARCHED
+        feed, transposed = known.get(self.engine, (Feed.COPY, False))
         return Fed(feed, transposed, self.engine.partition("_")[0])
 
     def __str__(self) -> str:
@@ -58,6 +60,9 @@ ENGINES = {
     (Feed.TMA, True): "wgmma_swapped",
     (Feed.TMA_PAIRS, False): "wgmma_pairs",
 }
+# Engines that have not run on a GPU: right in the interpreter, their instructions and descriptors compared with a model
+# of PTX' layouts. `own_fields` does not offer them, so no search tries one.
+UNSEARCHED = {"wgmma_kn": (Feed.TMA, False)}
 
 
 def band_space(problem: Matmul, splits: tuple[int, ...]) -> Space:
@@ -114,12 +119,14 @@ def supports_product(problem: Matmul, config: BandConfig | None = None) -> str |
             reason = reason or wgmma.supports_pairs(problem, config)
             if config.group_m % wgmma.PAIR:
                 reason = f"group_m is {config.group_m}; accepted: an even number, as blocks come in pairs"
+        case "wgmma_kn":
+            reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_m, config.block_n, Layout.KN)
         case "wgmma_swapped":
             reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_n, config.block_m)
         case "simt":
             reason = simt.supports(config)
         case unknown:
-            reason = f"engine is {unknown!r}; accepted: mma, wgmma, wgmma_pairs, wgmma_swapped, simt"
+            reason = f"engine is {unknown!r}; accepted: mma, wgmma, wgmma_pairs, wgmma_kn, wgmma_swapped, simt"
     if reason:
         return reason
     shared = shared_bytes(problem, config)

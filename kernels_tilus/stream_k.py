@@ -200,7 +200,7 @@ class StreamKMatmul(ArrivalScript):
                     total = self.sum_in_order(partials, first_program + tile, 0, 0)
                     self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
                     self.reset(counters, tile)
-                    if self.engine == "wgmma" or self.engine == "wgmma_swapped":
+                    if self.fed_by_tma:
                         self.fence.proxy_async()  # the next tile's TMA writes where these terms have been copied to
                         self.sync()
 

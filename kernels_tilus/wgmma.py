@@ -5,8 +5,10 @@ one before, whose stage warp 0 has TMA fill again as soon as they are. A stage h
 cut along K into tiles of 128 bytes a row, the widest swizzle; one mbarrier a stage counts the bytes that arrive. What
 lies beyond an operand's extents arrives as zeros.
 
-tilus 0.2.0: its wgmma reads both operands along K (the descriptor's transpose bits are always 0), so B stored [K, N]
-is not for it; one warpgroup issues it, so a tile of 128 rows is two instructions one after the other.
+tilus 0.2.0 issues every wgmma with the transpose bits 0, for operands stored along K; `_WgmmaOfEitherMajor` sets them
+where a tile's layout says so. Of a Script with `b_along_n` B is stored [K, N], and read along N. Its tile is 64 columns
+wide, one swizzled row of TMA: the interpreter has no view of two such tiles as one. One warpgroup issues wgmma, so a
+tile of 128 rows is two instructions one after the other.
 
 Of a Script that is `paired`, blocks 2i and 2i + 1 along x are a cluster with the same columns and the same K. Each
 loads its own rows of A, and of B every other tile along K, for both (multicast): B is read from L2 once for two blocks.
@@ -18,20 +20,27 @@ would not compile for Hopper (`_HopperTensorCopy` below).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import tilus
 from tilus import int32, uint8
 from tilus.backends.emitter import BaseInstEmitter, register_emitter
 from tilus.backends.emitters.cuda.cp_async_tensor import CopyAsyncTensorGlobalToSharedInstEmitter
-from tilus.hidet.ir.primitives.cuda.wgmma import wgmma_fence_operand
+from tilus.backends.emitters.cuda.wgmma import SharedMatrixDescriptor, WgmmaMmaSSEmitter, encode_swizzle_mode
+from tilus.hidet.ir.expr import Expr
+from tilus.hidet.ir.primitives.cuda.wgmma import WgmmaConfig, wgmma_async, wgmma_fence_operand
 from tilus.hidet.ir.type import DataType
 from tilus.ir.inst import Instruction
 from tilus.ir.instructions.cuda.cp_async_tensor import CopyAsyncTensorGlobalToSharedInst
+from tilus.ir.instructions.cuda.wgmma import WgmmaMmaSSInst
+from tilus.ir.layout.cuda.tcgen05.smem import canonicalize_shared_layout
 from tilus.ir.layout.inference.inference_rules.empty_rule import EmptyRule
 from tilus.ir.layout.inference.rule import register_rule
 from tilus.ir.layout.inference.validation_rules.always_ok import AlwaysOkayRule
+from tilus.ir.layout.ops import shared_row_major
+from tilus.ir.layout.shared_layout import SharedLayout, Swizzle
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
-from tilus.target import nvgpu_sm90
+from tilus.target import nvgpu_sm90, nvgpu_sm90a
 from tilus.utils import cdiv
 
 from triton_vs_tilus.common import devices
@@ -41,6 +50,8 @@ from triton_vs_tilus.common.problem import Layout, Matmul
 ROWS = 64  # of one wgmma
 COLUMNS = 16  # of the narrowest tile; wgmma's are 8, mma.py's rows 16
 STEP_K = 64  # half-precision elements of a 128-byte row, the widest swizzle
+COLUMNS_ALONG_N = STEP_K  # of a tile of B stored [K, N]: the same row, along N
+WIDEST_SWIZZLE = Swizzle(base=3, bits=3, shift=3)  # of half-precision elements: the 16 bytes of 8, in rows of 128 bytes
 ALIGNMENT = 8  # elements: TMA takes addresses and row strides of 16 bytes
 WARPS = 4
 MOST_ROWS = 256  # of one TMA
@@ -59,6 +70,62 @@ class _HopperTensorCopy(CopyAsyncTensorGlobalToSharedInstEmitter):
 
 
 BaseInstEmitter.REGISTRY[CopyAsyncTensorGlobalToSharedInst][nvgpu_sm90] = _HopperTensorCopy
+
+
+class _Operand:
+    """An operand of a wgmma in shared memory, as its descriptors give it: [M or N, K], stored along either.
+
+    Raises ValueError for a layout that has no descriptor. Source: PTX ISA, "Matrix Descriptor Format" and "Strides" of
+    wgmma.
+    """
+
+    def __init__(self, address: Expr, layout: SharedLayout, dtype: DataType) -> None:
+        found = canonicalize_shared_layout(layout, dtype=dtype)
+        if found is None:
+            raise ValueError(f"wgmma has no descriptor for an operand of the layout {layout}")
+        self.address, self.canonical, self.nbytes = address, found, dtype.nbytes
+        self.transposed = int(found.major_kind == "MN")
+
+    def descriptor(self, row: int, k: int) -> Expr:
+        """Of the instruction's part that begins there, at a whole pattern of the swizzle."""
+        canonical = self.canonical
+        return SharedMatrixDescriptor(
+            addr=self.address + canonical.swizzled_cute_layout.layout(row, k) * self.nbytes,
+            lbo=canonical.LBO * self.nbytes,
+            sbo=canonical.SBO * self.nbytes,
+            base_offset=0,
+            swizzle_mode=encode_swizzle_mode(canonical.swizzle_mode),
+        ).encoded()
+
+
+class _WgmmaOfEitherMajor(WgmmaMmaSSEmitter):
+    """tilus 0.2.0 finds the descriptor of a tile stored along M or N, and then issues it as one stored along K."""
+
+    def emit_wgmma(self, inst: WgmmaMmaSSInst) -> None:
+        a, b = (tensor.as_shared_tensor() for tensor in inst.inputs[:2])
+        d = inst.inputs[2].as_register_tensor()
+        (m, n), k = d.shape, a.shape[1]
+        inst_m, inst_n, inst_k = inst.get_inst_mnk(m, n, k, a.dtype, b.dtype, d.dtype)
+        dtypes = a.dtype.short_name, b.dtype.short_name, d.dtype.short_name
+        config = WgmmaConfig.get(inst_m, inst_n, inst_k, *dtypes)
+        address = self.shared_tensor_shared_space_addr
+        rows = _Operand(address[a], a.layout, a.dtype)
+        columns = _Operand(address[b], b.layout.transpose(), b.dtype)
+        sums = d.layout.local_size * inst_m * inst_n // (m * n)  # of a thread, in one instruction
+        for step, i, j in product(range(k // inst_k), range(m // inst_m), range(n // inst_n)):
+            self.append(
+                wgmma_async(
+                    config,
+                    rows.descriptor(i * inst_m, step * inst_k),
+                    ~self.tensor2var[d][0] + (i * (n // inst_n) + j) * sums,
+                    columns.descriptor(j * inst_n, step * inst_k),
+                    trans_a=rows.transposed,
+                    trans_b=columns.transposed,
+                )
+            )
+
+
+BaseInstEmitter.REGISTRY[WgmmaMmaSSInst][nvgpu_sm90a] = _WgmmaOfEitherMajor
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,14 +151,21 @@ def read_from_here(script: tilus.Script, acc: RegisterTensor) -> None:
     script._builder.append(ReadFromHereInst(None, (acc,)))
 
 
-def supports(problem: Matmul, config: MatmulConfig, rows: int, columns: int) -> str | None:
-    """rows, columns: of a block's tile, or, with operands swapped, of its transpose."""
+def supports(problem: Matmul, config: MatmulConfig, rows: int, columns: int, stored: Layout = Layout.NK) -> str | None:
+    """rows, columns: of a block's tile, or, with operands swapped, of its transpose. stored: the weight that the engine
+    reads."""
     if (devices.capability() or (9, 0)) != (9, 0):
         return "wgmma is Hopper's alone, compute capability 9.0"
-    if problem.layout is Layout.KN:
-        return "wgmma of tilus 0.2.0 reads both operands along K: the weight must be stored [N, K]"
+    if problem.layout is not stored:
+        return (
+            f"this engine's wgmma reads the weight along {stored.name[1]}: it must be stored [{', '.join(stored.name)}]"
+        )
     if problem.k % ALIGNMENT:
         return f"K = {problem.k}: TMA takes rows of 16-byte multiples, K a multiple of {ALIGNMENT}"
+    if stored is Layout.KN and problem.n % ALIGNMENT:
+        return f"N = {problem.n}: TMA takes rows of 16-byte multiples, N a multiple of {ALIGNMENT}"
+    if stored is Layout.KN and columns != COLUMNS_ALONG_N:
+        return f"{columns} columns; accepted: {COLUMNS_ALONG_N}, a swizzled row of the weight stored [K, N]"
     if config.num_warps != WARPS:
         return f"{config.num_warps} warps: wgmma of tilus 0.2.0 is one warpgroup's, {WARPS} warps"
     if rows % ROWS or columns % COLUMNS or config.block_k % STEP_K:
@@ -129,8 +203,8 @@ def shared_beside_barriers(script: tilus.Script, dtype: DataType, shape: Sequenc
 
 
 class WgmmaProduct(tilus.Script):
-    """Of a Script with block_k, num_stages and dtype, fp16 or bf16, on WARPS warps; with paired, see above, and
-    cluster_m: PAIR where it is, else 1."""
+    """Of a Script with block_k, num_stages and dtype, fp16 or bf16, on WARPS warps; with paired and b_along_n, see
+    above, and cluster_m: PAIR where it is paired, else 1."""
 
     def wgmma_product(
         self,
@@ -143,13 +217,15 @@ class WgmmaProduct(tilus.Script):
         k_end: int32,
         steps_before: int32,
     ) -> None:
-        """acc fp32 [rows, columns] += A[offset_a:, k_begin:k_end] @ B[offset_b:, k_begin:k_end].T; A and B are stored
-        along K. steps_before: of earlier products of this block here, as barriers go on counting; none where paired.
-        Ends in a sync, of the cluster where paired."""
+        """acc fp32 [rows, columns] += A[offset_a:, k_begin:k_end] @ B[offset_b:, k_begin:k_end].T, or, b_along_n,
+        @ B[k_begin:k_end, offset_b:]. A is stored along K, B along K or N. steps_before: of earlier products of this
+        block here, as barriers go on counting; none where paired. Ends in a sync, of the cluster where paired."""
         rows, columns = acc.shape
         chunks = self.block_k // STEP_K
         sa = shared_beside_barriers(self, dtype=self.dtype, shape=[self.num_stages * chunks, rows, STEP_K])
         sb = shared_beside_barriers(self, dtype=self.dtype, shape=[self.num_stages * chunks, columns, STEP_K])
+        if self.b_along_n:  # columns are STEP_K, so sb has the same shape
+            self.annotate_layout(sb, shared_row_major(*sb.shape).apply_swizzle(WIDEST_SWIZZLE))
         full = self.mbarrier.alloc(counts=[1 for _ in range(self.num_stages)])
         if self.paired:
             read = self.mbarrier.alloc(counts=[PAIR for _ in range(self.num_stages)])
@@ -169,7 +245,10 @@ class WgmmaProduct(tilus.Script):
                     self.mbarrier.wait(full[current], phase=phase)
                     self.wgmma.fence()
                     for chunk in range(chunks):
-                        self.wgmma.mma(sa[current * chunks + chunk], sb[current * chunks + chunk].transpose(), acc)
+                        if self.b_along_n:
+                            self.wgmma.mma(sa[current * chunks + chunk], sb[current * chunks + chunk], acc)
+                        else:
+                            self.wgmma.mma(sa[current * chunks + chunk], sb[current * chunks + chunk].transpose(), acc)
                     self.wgmma.commit_group()
                     current += 1
                     if current == self.num_stages:
@@ -230,7 +309,7 @@ class WgmmaProduct(tilus.Script):
             self.tma.global_to_shared(
                 src=gb,
                 dst=sb[stage * chunks + own_chunk],
-                offsets=[offset_b, own_k],
+                offsets=[own_k, offset_b] if self.b_along_n else [offset_b, own_k],
                 mbarrier=full[stage],
                 multicast_mask=BOTH if self.paired else None,
             )

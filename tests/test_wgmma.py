@@ -1,0 +1,198 @@
+"""wgmma on a weight stored [K, N]: the descriptors and transpose bits in tilus' source, by a model of PTX' layouts.
+
+No GPU has run it. The model is held by the engine that has: wgmma on a weight stored [N, K].
+"""
+
+import re
+from dataclasses import replace
+from typing import NamedTuple
+
+import cuda_source
+import pytest
+import torch
+from tilus.backends.emitter import BaseInstEmitter
+from tilus.backends.emitters.cuda.wgmma import WgmmaMmaSSEmitter
+from tilus.ir.instructions.cuda.wgmma import WgmmaMmaSSInst
+from tilus.target import nvgpu_sm90a
+
+from triton_vs_tilus.bench import contenders
+from triton_vs_tilus.bench.diagnostics import resources
+from triton_vs_tilus.common import compilers
+from triton_vs_tilus.common.accuracy import Judge
+from triton_vs_tilus.common.epilogue import Epilogue
+from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.space import Feed
+from triton_vs_tilus.kernels_tilus import band, configs
+from triton_vs_tilus.kernels_tilus.configs import UNSEARCHED, BandConfig
+
+KN = Matmul(256, 256, 1024, layout=Layout.KN)
+NK = replace(KN, layout=Layout.NK)
+ALONG_N = BandConfig(128, 64, 128, 1, 4, 3, engine="wgmma_kn")
+ALONG_K = replace(ALONG_N, engine="wgmma")
+PROBLEM_OF = {ALONG_K: NK, ALONG_N: KN}
+ROW_BYTES, ROWS_OF_PATTERN, ELEMENT_BYTES, STEP = 128, 8, 2, 16
+
+
+class Descriptor(NamedTuple):
+    """In bytes, but for the mode. start: in the tile."""
+
+    start: int
+    leading: int
+    stride: int
+    base: int
+    swizzle: int
+
+
+class Instruction(NamedTuple):
+    a: Descriptor
+    b: Descriptor
+    transposed: tuple[bool, bool]
+
+
+DESCRIPTOR = (
+    r"encode_smem_descriptor\(\(\(uint32_t\)\(\(*shared_addr\w*(?: \+ (\d+)\))? >> 4\)+, "
+    r"uint32_t\((\d+)u\), uint32_t\((\d+)u\), uint8_t\((\d)\), uint8_t\((\d)\)\)"
+)
+CALL = re.compile(rf"_shared_1_1_1_(\d)_(\d)\(tilus_cuda_wgmma_{DESCRIPTOR}, .*?, tilus_cuda_wgmma_{DESCRIPTOR}\);")
+
+
+def source_of(config: BandConfig, problem: Matmul, folder) -> str:
+    cuda_source._SOURCES.clear()
+    (text,) = cuda_source.cuda_sources(contenders.find("tilus/data_parallel"), problem, config, folder)
+    return text
+
+
+def instructions(text: str) -> list[Instruction]:
+    """In the order of K, then of the tile's rows."""
+    found = []
+    for trans_a, trans_b, *numbers in CALL.findall(text):
+        start_a, leading_a, stride_a, base_a, swizzle_a, start_b, leading_b, stride_b, base_b, swizzle_b = (
+            int(number or 0) for number in numbers
+        )
+        a = Descriptor(start_a, 16 * leading_a, 16 * stride_a, base_a, swizzle_a)
+        b = Descriptor(start_b, 16 * leading_b, 16 * stride_b, base_b, swizzle_b)
+        found.append(Instruction(a, b, (trans_a == "1", trans_b == "1")))
+    return found
+
+
+def swizzled(address: int) -> int:
+    """128-byte swizzling: PTX ISA, "Tensor Swizzling Modes"; the 16 bytes of a row by its place among eight."""
+    return address ^ (address // ROW_BYTES % 8 * 16)
+
+
+def placed(row: int, element: int) -> int:
+    """Where TMA puts an element of a box whose rows are 128 bytes."""
+    return swizzled(row * ROW_BYTES + element * ELEMENT_BYTES)
+
+
+def read(at: Descriptor, outer: int, k: int, *, transposed: bool) -> int:
+    """Where wgmma reads element (outer, k) of an operand of 128-byte swizzle. outer: along M or N.
+
+    A pattern is 8 rows of 128 bytes, the next one a stride away. Rows are of M or N; transposed, of K, and the next 64
+    of M or N are a leading offset away (PTX ISA, "Strides" of wgmma).
+    """
+    assert at.swizzle == 1 and at.base == 0
+    if transposed:
+        far, row, element = outer // 64 * at.leading, k, outer % 64
+    else:
+        assert k < 64
+        far, row, element = 0, outer, k
+    pattern = row // ROWS_OF_PATTERN * at.stride + row % ROWS_OF_PATTERN * ROW_BYTES
+    return swizzled(at.start + far + pattern + element * ELEMENT_BYTES)
+
+
+def check_places(found: list[Instruction], rows: int) -> None:
+    """A is stored along K; B along N where the instruction says that it is transposed."""
+    assert len(found) == 64 // STEP * rows // 64
+    for i, one in enumerate(found):
+        step, part = divmod(i, rows // 64)
+        for outer in range(64):
+            for k in range(STEP):
+                along_k = step * STEP + k
+                assert read(one.a, outer, k, transposed=one.transposed[0]) == placed(part * 64 + outer, along_k)
+                b_at = (along_k, outer) if one.transposed[1] else (outer, along_k)
+                assert read(one.b, outer, k, transposed=one.transposed[1]) == placed(*b_at)
+
+
+def test_the_model_holds_for_what_runs_on_a_gpu(tmp_path):
+    found = instructions(source_of(ALONG_K, NK, tmp_path))
+    assert {one.transposed for one in found} == {(False, False)}
+    check_places(found, ALONG_K.block_m)
+
+
+def test_a_weight_stored_kn_is_read_where_tma_puts_it(tmp_path):
+    """Of a chunk of 64 of K: rows of K, 128 bytes of N each; an instruction takes 16 of them, 2048 bytes."""
+    text = source_of(ALONG_N, KN, tmp_path)
+    assert re.search(r"wgmma\.mma_async\.sync\.aligned\.m64n64k16\.f32\.bf16\.bf16 [^;]*%32, %33, 1, 1, 1, 0, 1;", text)
+    found = instructions(text)
+    assert {one.transposed for one in found} == {(False, True)}
+    check_places(found, ALONG_N.block_m)
+    assert [one.b.start for one in found[::2]] == [0, 2048, 4096, 6144] and {one.b.stride for one in found} == {1024}
+    boxes = re.findall(r"tma_box_shape\w*\[\d\] = uint32_t\((\d+)u\)", text)
+    assert sorted(boxes) == sorted(["64", "128", "64", "64"]) and text.count("TENSOR_MAP_SWIZZLE_128B") == 2
+
+
+def test_without_the_bit_another_element_would_be_read(tmp_path):
+    """As tilus 0.2.0 issues it, of the same tile: what the model is for."""
+    found = [one._replace(transposed=(False, False)) for one in instructions(source_of(ALONG_N, KN, tmp_path))]
+    with pytest.raises(AssertionError):
+        check_places(found, ALONG_N.block_m)
+
+
+def test_the_emitter_of_tilus_drops_the_bit_and_ours_changes_nothing_else(tmp_path, monkeypatch):
+    """notes/tilus_findings.md, 18. Where this fails, tilus is mended, and its emitter can stand again."""
+    ours = {config: instructions(source_of(config, of, tmp_path)) for config, of in PROBLEM_OF.items()}
+    monkeypatch.setitem(BaseInstEmitter.REGISTRY[WgmmaMmaSSInst], nvgpu_sm90a, WgmmaMmaSSEmitter)
+    theirs = {config: instructions(source_of(config, of, tmp_path)) for config, of in PROBLEM_OF.items()}
+    assert theirs[ALONG_K] == ours[ALONG_K]
+    assert theirs[ALONG_N] == [one._replace(transposed=(False, False)) for one in ours[ALONG_N]]
+
+
+def test_it_is_compiled_without_waits_for_each_product(tmp_path):
+    if compilers.nvcc() is None:
+        pytest.skip("there is no nvcc")
+    text = source_of(ALONG_N, KN, tmp_path)
+    (tmp_path / "source.cu").write_text(text)
+    log = resources.nvcc(tmp_path / "source.cu", "sm_90a")
+    assert "Used" in log and "0 bytes spill stores" in log and "serialized" not in log
+    barriers = cuda_source.barriers(text)
+    assert not [tensor for tensor in cuda_source.tensors(text) if tensor.overlaps(barriers)]
+
+
+@pytest.mark.parametrize("name", ["data_parallel", "last_arriver", "cluster", "stream_k"])
+def test_it_is_right_on_shapes_that_fit_no_tile(name, device):
+    kernel = contenders.find(f"tilus/{name}")
+    problem = Matmul(70, 136, 584, layout=Layout.KN, epilogue=Epilogue.RELU)
+    settings = {"programs": 5} if name == "stream_k" else {}
+    split_k = 1 if name in ("data_parallel", "stream_k") else 4
+    config = kernel.config_type(64, 64, 64, split_k, 4, 3, engine="wgmma_kn", **settings)
+    assert kernel.supports(problem, config) is None
+    inputs = problem.inputs(device)
+    out = torch.full((problem.m, problem.n), float("nan"), dtype=problem.out_dtype, device=device)
+    kernel.launch(inputs.a, inputs.b, epilogue=problem.epilogue, out=out, config=config)
+    assert Judge(problem, inputs).judge(out, kernel.roundings(config)).ok
+
+
+@pytest.mark.parametrize(
+    ("problem", "config", "reason"),
+    [
+        (NK, ALONG_N, "reads the weight along N: it must be stored [K, N]"),
+        (replace(KN, n=260), ALONG_N, "N = 260: TMA takes rows of 16-byte multiples"),
+        (KN, replace(ALONG_N, block_n=128), "128 columns; accepted: 64"),
+    ],
+)
+def test_what_it_cannot_take_has_a_reason(problem, config, reason):
+    assert configs.supports(KN, ALONG_N) is None
+    assert reason in configs.supports(problem, config)
+
+
+def test_no_search_tries_it_before_a_gpu_has_run_it():
+    assert "wgmma_kn" not in {config.engine for config in configs.band_space(KN, (1, 2)).configs}
+    assert UNSEARCHED.keys().isdisjoint(configs.ENGINES.values())
+    assert ALONG_N.fed.feed is Feed.TMA and ALONG_N.fed.instruction == "wgmma"
+
+
+def test_rows_of_the_weight_off_the_alignment_go_through_mma():
+    vectors = band.Vectors(k=8, n=4, c=2)
+    assert band.settings(KN, ALONG_N, vectors).tile.engine == "mma"
+    assert band.settings(KN, ALONG_N, vectors._replace(n=8)).tile.engine == "wgmma_kn"
