@@ -1,12 +1,13 @@
 """What pages show of the rows: filled in between markers, plots drawn beside them."""
 
 import re
+from fnmatch import fnmatchcase
 
 import pytest
 from made_rows import router_rows, row
 from msgspec.structs import replace
 
-from triton_vs_tilus.bench.rows import queries
+from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.journal import Journal
 from triton_vs_tilus.bench.rows.row import BASELINE, FloorRecord
 from triton_vs_tilus.bench.show import docs, plots, resources
@@ -203,11 +204,12 @@ def test_a_pages_plots_are_drawn_anew_when_their_rows_change(results, tmp_path):
 @pytest.mark.parametrize(
     ("marker", "told"),
     [
-        ("plots:router-nk", "none asked for; there are latency"),
-        ("plots:router-nk speed", "speed asked for; there are latency"),
+        ("plots:router-nk", "none asked for; there are best"),
+        ("plots:router-nk speed", "speed asked for; there are best"),
         ("plots:router-nk fused", "router-nk-fused.svg: its rows have nothing to draw"),
         ("problems:router-nk 3x*", r"problems:router-nk: none is 3x\*"),
         ("matrix:square", "matrix:square: no device has square.jsonl"),
+        ("regimes:h200 router-nk:3x*", r"regimes:h200: no matmul of router-nk is 3x\*"),
     ],
 )
 def test_a_marker_that_cannot_be_filled_is_an_error(results, tmp_path, marker, told):
@@ -251,3 +253,17 @@ def test_what_a_program_printed_is_quoted_as_it_stands(results, tmp_path):
     assert "On h200:\n\n```\n132 blocks: 3.48 us\nno error\n```\n" in doc.read_text()
     with pytest.raises(ValueError, match="printed:threads: no device has threads"):
         docs.update([page(tmp_path, "printed:threads")])
+
+
+def test_the_fastest_by_regime_is_the_answers_and_its_call():
+    words = ["router-nk:16x256x7168*", "w4a16-square:w4a16-16x8192x8192*"]
+    table = docs.regimes("h200", words)
+    for line, word in zip(table.lines, words, strict=True):
+        file, pattern = word.split(":")
+        (path,) = queries.recorded(file)
+        problem = next(row.problem for row in queries.recorded(file)[path] if fnmatchcase(row.problem.name, pattern))
+        found = answers.answer(problem.to_problem(), files=queries.recorded(file))
+        assert line[:3] == [problem.name, *line[1:2], f"{found.us(found.fastest):.1f}"]
+        assert line[1].removesuffix(" †") == found.fastest.contender
+        assert line[1].endswith("†") is (len(found.joint) > 1)
+    assert table.lines[1][5].startswith("`matmul(x, lay_out(weight)")

@@ -1,10 +1,11 @@
 """An answer as a screen: who is fastest and by how much, why, and the lines that call it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from triton_vs_tilus.bench.ops import BASELINES
 from triton_vs_tilus.bench.rows.answers import Answer
 from triton_vs_tilus.bench.rows.row import TEMPERATURES, Row
+from triton_vs_tilus.bench.show.tables import Table
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import LANGUAGES, cdiv
 from triton_vs_tilus.common.problem import Layout, Matmul
@@ -127,34 +128,63 @@ def _file(row: Row) -> str:
 
 def _call(problem: Matmul | W4A16Matmul, row: Row) -> Iterator[str]:
     """Of the kernel itself; and of the one call that takes what is known to win."""
-    variant = f', variant="{row.variant}"' if row.variant else ""
-    if isinstance(problem, W4A16Matmul):
-        yield from _call_w4a16(row, variant)
-        return
-    weight = "weight.T" if problem.layout is Layout.NK else "weight"
-    has_bias, activation = problem.epilogue.has_bias, problem.epilogue.activation
+    epilogue = Epilogue.NONE if isinstance(problem, W4A16Matmul) else problem.epilogue
     if row.language in LANGUAGES:
-        options = ", bias=bias" if has_bias else ""
-        if problem.epilogue is not Epilogue.NONE:
+        if epilogue is not Epilogue.NONE:
             yield "    from triton_vs_tilus.common.epilogue import Epilogue"
-            options += f", epilogue=Epilogue.{problem.epilogue.name}"
-        yield f"    from triton_vs_tilus.kernels_{row.language}.{_file(row)} import matmul"
-        yield f"    y = matmul(x, {weight}{options}{variant})"
-    elif row.contender in BASELINES:
-        product = f"torch.addmm(bias, x, {weight})" if has_bias else f"torch.mm(x, {weight})"
-        yield f"    y = {f'torch.{activation}({product})' if activation else product}"
+        names = "lay_out, matmul" if isinstance(problem, W4A16Matmul) else "matmul"
+        yield f"    from triton_vs_tilus.kernels_{row.language}.{_file(row)} import {names}"
+    if row.language in LANGUAGES or row.contender in BASELINES:
+        weight = "   # weight: common.quantization.GPTQWeight" if isinstance(problem, W4A16Matmul) else ""
+        yield f"    y = {expression(problem, row)}{weight}"
     else:
         yield f"    {row.contender}: see notes/references.md"
-    if problem.layout is Layout.NK and row.language in LANGUAGES and problem.epilogue is not Epilogue.SCALE:
-        options = (", bias" if has_bias else "") + (f', activation="{activation}"' if activation else "")
+    if isinstance(problem, W4A16Matmul) or problem.layout is not Layout.NK or epilogue is Epilogue.SCALE:
+        return
+    if row.language in LANGUAGES:
+        options = ", bias" if epilogue.has_bias else ""
+        options += f', activation="{epilogue.activation}"' if epilogue.activation else ""
         yield ""
         yield f"    from triton_vs_tilus.kernels_{row.language} import linear   # that or another or torch, by the rows"
         yield f"    y = linear(x, weight{options})"
 
 
-def _call_w4a16(row: Row, variant: str) -> Iterator[str]:
+def expression(problem: Matmul | W4A16Matmul, row: Row) -> str:
+    """The call of what a row timed, a kernel of either language or the baseline."""
+    variant = f', variant="{row.variant}"' if row.variant else ""
+    if isinstance(problem, W4A16Matmul):
+        if row.language in LANGUAGES:
+            return f"matmul(x, lay_out(weight){variant})"
+        return "torch.mm(x, weight.dequantized().to(x.dtype))"
+    weight = "weight.T" if problem.layout is Layout.NK else "weight"
+    has_bias, activation = problem.epilogue.has_bias, problem.epilogue.activation
     if row.language in LANGUAGES:
-        yield f"    from triton_vs_tilus.kernels_{row.language}.w4a16 import lay_out, matmul"
-        yield f"    y = matmul(x, lay_out(weight){variant})   # weight: common.quantization.GPTQWeight"
-    else:
-        yield "    y = torch.mm(x, weight.dequantized().to(x.dtype))   # weight: common.quantization.GPTQWeight"
+        bias = ", bias=bias" if has_bias else ""
+        fused = f", epilogue=Epilogue.{problem.epilogue.name}" if problem.epilogue is not Epilogue.NONE else ""
+        return f"matmul(x, {weight}{bias}{fused}{variant})"
+    product = f"torch.addmm(bias, x, {weight})" if has_bias else f"torch.mm(x, {weight})"
+    return f"torch.{activation}({product})" if activation else product
+
+
+def regimes_table(found: Sequence[Answer]) -> Table:
+    """A line an answer: the fastest of all that are as fast, the best of the other language, and the call."""
+    lines = []
+    for answer in found:
+        fastest, problem = answer.fastest, answer.fastest.problem.to_problem()
+        assert isinstance(problem, Matmul | W4A16Matmul)
+        other = next(name.value for name in LANGUAGES if name.value != fastest.language)
+        second = answer.best_of(other)
+        mark = " †" if len(answer.joint) > 1 else ""
+        lines.append(
+            [
+                problem.name,
+                fastest.contender + mark,
+                f"{answer.us(fastest):.1f}",
+                f"{fastest.timing[answer.timing].speedup:.2f}",
+                f"{answer.us(second):.1f}, {second.contender}" if second else "",
+                f"`{expression(problem, fastest)}`",
+            ]
+        )
+    header = ["M x N x K", "fastest", "us", "x cuBLAS", "best of the other language, us", "call"]
+    foot = f"{TEMPERATURES[found[0].timing]}, median; x cuBLAS: times as fast as torch.mm; † joint fastest"
+    return Table("the fastest by regime", header, lines, foot=foot)

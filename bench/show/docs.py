@@ -12,6 +12,8 @@ figure is typed and no quotation goes stale.
     <!-- printed:clusters_of_one -->                 what a program printed, NAME.txt, as it stands
     <!-- spaces:router 1 64 1024 -->                how many configs a search may try, at these T
     <!-- moved:router-nk pairs 3 -->                whose cold time moved by more than 3 % in the folder's file
+    <!-- regimes:h200 router-nk:16x* crossover:64x64x8192* -->
+                                                     the fastest at problems of these files, and how to call it
     <!-- versions -->                                which versions were run, on what
     <!-- claims -->                                  every claim and its verdict
     <!-- code:kernels_tilus/atomic.py AtomicMatmul.__call__ self.band_product -->
@@ -42,16 +44,20 @@ from typing import Any
 
 from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.rows import queries
+from triton_vs_tilus.bench.rows.answers import answer
 from triton_vs_tilus.bench.rows.journal import read_rows
 from triton_vs_tilus.bench.rows.regression import changes
 from triton_vs_tilus.bench.rows.row import Row
 from triton_vs_tilus.bench.show import counters, matrix, plots, resources, tables
+from triton_vs_tilus.bench.show.answer import regimes_table
 from triton_vs_tilus.bench.show.claims.tables import recorded_tables
 from triton_vs_tilus.bench.show.spaces import sizes_table
 from triton_vs_tilus.bench.show.versions import versions_table
+from triton_vs_tilus.common.problem import Matmul
+from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 MARKED = re.compile(
-    r"(<!-- (results|problems|matrix|plots|printed|claims|counters|code|spaces|moved|versions|resources)"
+    r"(<!-- (results|problems|matrix|plots|printed|claims|counters|code|spaces|moved|regimes|versions|resources)"
     r"(?::(\S+))?((?: \S+)*) -->\n)"
     r".*?(<!-- /\2 -->)",
     re.DOTALL,
@@ -140,6 +146,21 @@ def moved(name: str, folder: str, percent: str) -> list[str]:
     if not made:
         raise ValueError(f"moved:{name}: no device has {folder}/{name}.jsonl beside it")
     return made
+
+
+def regimes(device: str, asked: Sequence[str]) -> tables.Table:
+    """The fastest on each problem that 'FILE:PATTERN' names, of the rows of one device. Raises ValueError where there
+    is no such problem, or it is no matmul."""
+    found = []
+    for file, pattern in (word.split(":") for word in asked):
+        path = queries.RESULTS / device / f"{file}.jsonl"
+        rows = read_rows(path)
+        named = {row.problem.name: row.problem.to_problem() for row in rows if fnmatchcase(row.problem.name, pattern)}
+        matmuls = [problem for problem in named.values() if isinstance(problem, Matmul | W4A16Matmul)]
+        if not matmuls:
+            raise ValueError(f"regimes:{device}: no matmul of {file} is {pattern}")
+        found += [answer(problem, files={path: rows}) for problem in matmuls]
+    return regimes_table(found)
 
 
 def searched(workload: str, tokens: Sequence[int]) -> str:
@@ -252,6 +273,8 @@ class _Page:
             made = [quoted(name, *words.split(maxsplit=1))]
         elif what == "printed":
             made = printed(name)
+        elif what == "regimes":
+            made = [regimes(name, words.split()).markdown()]
         elif what == "moved":
             made = moved(name, *words.split())
         elif what == "resources":

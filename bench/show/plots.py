@@ -23,10 +23,11 @@ from matplotlib.ticker import FuncFormatter, LogFormatter, NullLocator
 
 from triton_vs_tilus.bench.ops import BASELINES
 from triton_vs_tilus.bench.rows.frame import frame
-from triton_vs_tilus.bench.rows.queries import by_problem, leading_timing, passed, timed_together
+from triton_vs_tilus.bench.rows.queries import by_problem, contending, leading_timing, passed, timed_together
 from triton_vs_tilus.bench.rows.row import ProblemRecord, Row, TimingName
 from triton_vs_tilus.bench.show import matrix
 from triton_vs_tilus.bench.show.tables import baseline_name, kind_of, naming, source_of
+from triton_vs_tilus.common.kernel import LANGUAGES
 from triton_vs_tilus.common.protocol import Protocol
 
 # Okabe and Ito's, which the colour-blind tell apart.
@@ -103,7 +104,7 @@ class _PlainLogFormatter(LogFormatter):
 
 @dataclass(frozen=True)
 class Series:
-    """What is drawn of one contender, or of one cell. points: (value, low, high) by problem. hollow: the problems whose
+    """What is drawn of one contender, or of one cell; protocol is empty where it differs along the line. points: (value, low, high) by problem. hollow: the problems whose
     config was not searched for them."""
 
     label: str
@@ -120,7 +121,7 @@ class Series:
 
     @property
     def marker(self) -> str:
-        return MARKERS.get(self.protocol, MARKERS["unknown"])
+        return MARKERS.get(self.protocol, MARKERS["unknown"]) if self.protocol else "o"
 
     @property
     def style(self) -> dict[str, Any]:
@@ -204,6 +205,23 @@ def latency(rows: Sequence[Row]) -> Figure | None:
         return None
     comparable, what = _timed_together(rows, timing)
     return _figure(rows, _contenders(comparable, timing, _times), _panels(rows), what)
+
+
+def best(rows: Sequence[Row]) -> Figure | None:
+    """Four lines: the baseline, the fastest kernel of each language on each problem, and the time of reading the least
+    bytes."""
+    if (timing := leading_timing(rows)) is None:
+        return None
+    comparable, what = _timed_together(contending(rows), timing)
+    lines = frame(comparable, timing).sort_values("median_us", kind="stable")
+    first = lines[lines.is_baseline]
+    drawn = [Series(baseline_name(rows), "torch", "", _points(first, _times))]
+    for language in LANGUAGES:
+        fastest = lines[lines.language == language].drop_duplicates("problem")
+        label = f"best {language.value}"
+        drawn.append(Series(label, language, "", _points(fastest, _times), hollow=_hollow(fastest)))
+    drawn.append(Series("floor", "floor", "", _points(first, _floors), dashes="--"))
+    return _figure(rows, drawn, _panels(rows), what)
 
 
 def grid(rows: Sequence[Row]) -> Figure | None:
@@ -324,7 +342,7 @@ def pareto(rows: Sequence[Row]) -> Figure | None:
 
 # By the name that files and markers of pages use.
 PLOTS: dict[str, Callable[[Sequence[Row]], Figure | None]] = {
-    plot.__name__: plot for plot in (latency, grid, speedup, floor, fused, pareto)
+    plot.__name__: plot for plot in (best, latency, grid, speedup, floor, fused, pareto)
 }
 
 
@@ -342,6 +360,13 @@ Values = Callable[[Any], tuple[float, float, float] | None]  # of a line of rows
 
 def _times(line: Any) -> tuple[float, float, float]:
     return line.median_us, line.q1_us, line.q3_us
+
+
+def _floors(line: Any) -> tuple[float, float, float] | None:
+    if pd.isna(line.times_floor):
+        return None
+    least = line.median_us / line.times_floor
+    return least, least, least
 
 
 def _speedups(line: Any) -> tuple[float, float, float]:
@@ -494,8 +519,11 @@ def _explain_markers(figure: Figure, drawn: Sequence[Series], where: Any, more: 
     handles = [
         Line2D([], [], color="#666666", marker=markers[protocol], linestyle="", label=protocol)
         for protocol in sorted(markers, key=_place)
+        if protocol
     ]
     handles += more
+    if not handles:
+        return
     figure.legend(  # type: ignore[call-overload]  # its stub lacks "outside ..."
         handles=handles,
         loc=where,
