@@ -43,6 +43,7 @@ from pathlib import Path
 from typing import Any
 
 from triton_vs_tilus.bench import contenders, workloads
+from triton_vs_tilus.bench.ops import BASELINES
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.answers import answer
 from triton_vs_tilus.bench.rows.journal import read_rows
@@ -204,41 +205,53 @@ def _figure(match: re.Match[str]) -> str:
 
 def timed(name: str, problems: str, contender: str, other: str) -> list[str]:
     """How many times as fast the contender was as the other, cold, on the problems that the patterns name (separated by
-    commas): '0.84 to 1.05', of every device. Of contenders that one pattern names, the fastest on each problem.
+    commas): '0.84 to 1.05', of every device. Of contenders that one pattern names, the fastest on each problem. Of the
+    baseline what its row says, which is taken round by round.
 
     Raises ValueError where there is no such problem, or a contender has no time on one."""
-    return [_extent([b / a for a, b in times], ".2f") for times in _times(name, problems, contender, other)]
+
+    def ratio(one: Row, two: Row) -> float:
+        speedup = one.timing["cold"].speedup
+        if two.contender in BASELINES and speedup is not None:
+            return speedup
+        return _us(two) / _us(one)
+
+    return [_extent([ratio(*pair) for pair in pairs], ".2f") for pairs in _rows(name, problems, contender, other)]
 
 
 def taken(name: str, problems: str, contender: str) -> list[str]:
     """The cold time of the contender, in microseconds: '7.0 to 7.3'; otherwise as `timed`."""
-    return [_extent([us for (us,) in times], ".1f") for times in _times(name, problems, contender)]
+    return [_extent([_us(row) for (row,) in found], ".1f") for found in _rows(name, problems, contender)]
 
 
 def ahead(name: str, problems: str, contender: str, other: str) -> list[str]:
     """On how many of the problems the contender takes less time than the other: '8 of 12'; otherwise as `timed`."""
-    return [f"{sum(a < b for a, b in times)} of {len(times)}" for times in _times(name, problems, contender, other)]
+    pairs = _rows(name, problems, contender, other)
+    return [f"{sum(_us(one) < _us(two) for one, two in found)} of {len(found)}" for found in pairs]
 
 
 FIGURES: dict[str, Callable[..., list[str]]] = {"us": taken, "times": timed, "ahead": ahead}
 
 
-def _times(name: str, problems: str, *contenders: str) -> list[list[tuple[float, ...]]]:
+def _us(row: Row) -> float:
+    return row.timing["cold"].median_us
+
+
+def _rows(name: str, problems: str, *contenders: str) -> list[list[tuple[Row, ...]]]:
+    """Of every device, for each problem the fastest row that each pattern names."""
     found = []
     for rows in _recorded("figures", name).values():
         groups = queries.by_problem(queries.timed_together(queries.contending(rows), "cold"))
         named = {
-            problem: [
-                [row.timing["cold"].median_us for row in group if fnmatchcase(row.contender, one)] for one in contenders
-            ]
+            problem: [[row for row in group if fnmatchcase(row.contender, one)] for one in contenders]
             for problem, group in groups.items()
             if any(fnmatchcase(problem, pattern) for pattern in problems.split(","))
         }
         if not named:
             raise ValueError(f"{name}: no problem is {problems}")
-        if lacking := [problem for problem, times in named.items() if not all(times)]:
+        if lacking := [problem for problem, rows in named.items() if not all(rows)]:
             raise ValueError(f"{name}: {', '.join(lacking)}: not all of {', '.join(contenders)} were timed")
-        found.append([tuple(map(min, times)) for times in named.values()])
+        found.append([tuple(min(rows, key=_us) for rows in groups) for groups in named.values()])
     return found
 
 

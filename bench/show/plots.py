@@ -104,8 +104,10 @@ class _PlainLogFormatter(LogFormatter):
 
 @dataclass(frozen=True)
 class Series:
-    """What is drawn of one contender, or of one cell; protocol is empty where it differs along the line. points: (value, low, high) by problem. hollow: the problems whose
-    config was not searched for them."""
+    """What is drawn of one contender, or of one cell; protocol is empty where it differs along the line.
+
+    points: (value, low, high) by problem. hollow: the problems whose config was not searched for them.
+    """
 
     label: str
     language: str
