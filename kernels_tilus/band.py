@@ -24,6 +24,7 @@ from triton_vs_tilus.common.plan import Placement
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import launching, wgmma
 from triton_vs_tilus.kernels_tilus.configs import BandConfig
+from triton_vs_tilus.kernels_tilus.dependent_launch import after_kernel_before
 from triton_vs_tilus.kernels_tilus.epilogue import EpilogueScript
 from triton_vs_tilus.kernels_tilus.mma import MmaProduct
 from triton_vs_tilus.kernels_tilus.simt import SimtProduct
@@ -127,6 +128,47 @@ class BandScript(MmaProduct, WgmmaProduct, SimtProduct, EpilogueScript):
             offset_m, offset_n, k_begin, k_end, 0,
         )
         # fmt: on
+
+    def prefetched_product(
+        self,
+        acc: RegisterTensor,
+        a_ptr: void_p,
+        b_ptr: void_p,
+        m: int32,
+        n_units: int32,
+        k_units: int32,
+        stride_am_units: int32,
+        stride_b_units: int32,
+        offset_m: int32,
+        offset_n: int32,
+        split: int32,
+        band_steps: int32,
+    ) -> None:
+        """`band_product` by mma; the first num_stages - 1 steps of B are on their way before the wait for the kernel
+        before, which has written A and not B. They are waited for with the first step of A."""
+        block_k = self.block_k
+        k_begin: int32 = split * band_steps * block_k
+        k_end: int32 = min(k_begin + band_steps * block_k, k_units * self.vector_k)
+        n: int32 = n_units * self.vector_n
+        k: int32 = k_units * self.vector_k
+        gb = view_of_b(self, b_ptr, n, k, stride_b_units)
+        sa = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, self.block_m, block_k])
+        sb_shape = [self.block_n, block_k] if self.stored_nk else [block_k, self.block_n]
+        sb = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, sb_shape[0], sb_shape[1]])
+        for stage in range(self.num_stages - 1):
+            b_k: int32 = k_begin + stage * block_k
+            if b_k < k_end:
+                self.copy_b(gb, sb, stage, offset_n, b_k)
+        written: void_p = after_kernel_before(a_ptr)
+        ga = view_of_a(self, written, m, k, stride_am_units)
+        for stage in range(self.num_stages - 1):
+            a_k: int32 = k_begin + stage * block_k
+            if a_k < k_end:
+                self.copy_async(src=ga, dst=sa[stage], offsets=[offset_m, a_k])
+            self.copy_async_commit_group()
+        self.mma_steps(acc, ga, gb, sa, sb, offset_m, offset_n, k_begin, k_end)
+        self.free_shared(sa)
+        self.free_shared(sb)
 
     def range_product(
         self,

@@ -10,7 +10,9 @@ Deterministic yes: each element's sum has one fixed order
 Workspace    4 * split_k * M * N bytes, written by the first launch and read by the second
 Launches     2; the unfused variant 3, with a bias and an activation 4
 Variants     vector, tile: the two reducers; vector_unfused: the epilogue in torch; vector_pdl: programmatic dependent
-             launch (dependent_launch.py), the reducer's blocks are set up while the partials are still computed
+             launch (dependent_launch.py), the reducer's blocks are set up while the partials are still computed;
+             vector_prefetch: so is the product's launch, which copies its first stages of B before it waits for the
+             kernel before
 
 Two reducers, as in the Triton twin: *vector*, one load of [split_k, reduce_rows, reduce_block] and a sum over the
 split axis, and *tile*, shaped like the tiles of the product, adding the bands one by one. A block of a tilus Script
@@ -131,6 +133,14 @@ def supports_pdl(problem: Matmul, config: DecomposeKConfig | None = None) -> str
     return lacks_dependent_launch() or supports(problem, config)
 
 
+def supports_prefetch(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
+    """As vector_pdl, by mma: wgmma's copies of A and B are one loop, and a second one would need tensor maps of its
+    own."""
+    if (config or default_config(problem)).engine != "mma":
+        return f"engine is {(config or default_config(problem)).engine}; accepted: mma, whose copies of B stand alone"
+    return supports_pdl(problem, config)
+
+
 def workspace_bytes(problem: Matmul, config: DecomposeKConfig) -> int:
     return 4 * config.split_k * problem.m * problem.n
 
@@ -155,9 +165,10 @@ def _strip(each: tuple[int, ...], threads: tuple[int, ...], vector: int) -> Regi
 class DecomposeKPartials(BandScript):
     """One block: a tile of C over one band of K, stored as it is."""
 
-    def __init__(self, build, pdl):
+    def __init__(self, build, pdl, prefetch):
         super().__init__(build)
         self.pdl = pdl
+        self.prefetch = prefetch
 
     def __call__(
         self,
@@ -188,10 +199,16 @@ class DecomposeKPartials(BandScript):
         if offset_m < m:  # the last group may have fewer rows
             acc = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
             # fmt: off
-            self.band_product(
-                acc, a_ptr, b_ptr, m, n_units, k_units, stride_am_units, stride_b_units,
-                offset_m, offset_n, split, band_steps,
-            )
+            if self.prefetch:
+                self.prefetched_product(
+                    acc, a_ptr, b_ptr, m, n_units, k_units, stride_am_units, stride_b_units,
+                    offset_m, offset_n, split, band_steps,
+                )
+            else:
+                self.band_product(
+                    acc, a_ptr, b_ptr, m, n_units, k_units, stride_am_units, stride_b_units,
+                    offset_m, offset_n, split, band_steps,
+                )
             # fmt: on
             partials = self.global_view(partials_ptr, dtype=float32, shape=[split_k, m, n])
             self.store_global(partials, acc, offsets=[split, offset_m, offset_n], dims=[1, 2])
@@ -256,8 +273,10 @@ def _scripts(problem: Matmul, config: DecomposeKConfig, vectors: band.Vectors, v
     # The product does not depend on the epilogue: one build serves all.
     product = replace(build, epilogue=Epilogue.NONE.value)
     reduced = product if variant == "vector_unfused" else build
-    pdl = variant == "vector_pdl"
-    return DecomposeKPartials(product, pdl), DecomposeKReduction(reduced, config, variant != "tile", pdl)
+    pdl, prefetch = variant in _DEPENDENT, variant == "vector_prefetch"
+    if prefetch and build.tile.engine != "mma":
+        raise ValueError(f"rows of a or b are aligned to {problem.dtype.itemsize} bytes; accepted: 4 or more")
+    return DecomposeKPartials(product, pdl, prefetch), DecomposeKReduction(reduced, config, variant != "tile", pdl)
 
 
 def plan(problem: Matmul, config: DecomposeKConfig, placement: Placement, *, variant: str) -> Plan:
@@ -293,6 +312,7 @@ def matmul(
     """C [M, N] = epilogue(a [M, K] @ b [K, N]); common.checks.matmul_problem says what is accepted and raised.
 
     variant: 'vector' or 'tile' names the reducer; 'vector_pdl' launches it dependently (Hopper and later);
+    'vector_prefetch' the product, too, which loads b before the kernel before has ended: that one must not write b;
     'vector_unfused' applies the epilogue in torch, afterwards.
     CPU tensors run in the interpreter. config: None takes the tuned one of this device. Raises ValueError for one that
     the problem cannot run on.
@@ -310,13 +330,16 @@ _SUPPORTS = {
     "tile": supports_tile,
     "vector_unfused": supports_unfused,
     "vector_pdl": supports_pdl,
+    "vector_prefetch": supports_prefetch,
 }
-KERNELS = tuple(
-    Kernel(
+_DEPENDENT = ("vector_pdl", "vector_prefetch")
+_TUNED_AS = {"vector_unfused": "tilus/decompose_k.vector", "vector_prefetch": "tilus/decompose_k.vector_pdl"}
+_BY_VARIANT = {
+    variant: Kernel(
         name="decompose_k",
         variant=variant,
         language=Language.TILUS,
-        protocol=Protocol.PARALLEL_PDL if variant == "vector_pdl" else Protocol.PARALLEL,
+        protocol=Protocol.PARALLEL_PDL if variant in _DEPENDENT else Protocol.PARALLEL,
         launch=partial(matmul, variant=variant),
         config_type=DecomposeKConfig,
         space=partial(space, variant=variant),
@@ -330,8 +353,10 @@ KERNELS = tuple(
         plan=partial(plan, variant=variant),
         backend=launching.BACKEND,
         launches=3 if variant == "vector_unfused" else 2,
-        tuned_as="tilus/decompose_k.vector" if variant == "vector_unfused" else "",
+        tuned_as=_TUNED_AS.get(variant, ""),
     )
     for variant in _SUPPORTS
-)
-_BY_VARIANT = {kernel.variant: kernel for kernel in KERNELS}
+}
+# No contender: it must not follow a kernel that writes the weight. bench/references/chain.py says what it follows.
+PREFETCH = _BY_VARIANT["vector_prefetch"]
+KERNELS = tuple(kernel for kernel in _BY_VARIANT.values() if kernel is not PREFETCH)

@@ -68,6 +68,24 @@ class MmaProduct(tilus.Script):
         for stage in range(self.num_stages - 1):
             stage_k: int32 = k_begin + stage * block_k
             self.copy_step(ga, gb, sa, sb, stage, offset_m, offset_n, stage_k, k_end)
+        self.mma_steps(acc, ga, gb, sa, sb, offset_m, offset_n, k_begin, k_end)
+        self.free_shared(sa)
+        self.free_shared(sb)
+
+    def mma_steps(
+        self,
+        acc: RegisterTensor,
+        ga: GlobalTensor,
+        gb: GlobalTensor,
+        sa: SharedTensor,
+        sb: SharedTensor,
+        offset_m: int32,
+        offset_n: int32,
+        k_begin: int32,
+        k_end: int32,
+    ) -> None:
+        """The rest of mma_product, once the copies of the first num_stages - 1 steps are under way, a group each."""
+        block_k = self.block_k
         self.copy_async_wait_group(n=self.num_stages - 2)
         self.sync()
 
@@ -84,8 +102,6 @@ class MmaProduct(tilus.Script):
             preload = (preload + 1) % self.num_stages
             self.copy_async_wait_group(n=self.num_stages - 2)
             self.sync()
-        self.free_shared(sa)
-        self.free_shared(sb)
 
     def copy_step(
         self,
@@ -102,10 +118,11 @@ class MmaProduct(tilus.Script):
         """A group of its own, empty from k_end on: what is not the band's is not waited for."""
         if offset_k < k_end:
             self.copy_async(src=ga, dst=sa[stage], offsets=[offset_m, offset_k])
-            self.copy_async(
-                src=gb, dst=sb[stage], offsets=[offset_n, offset_k] if self.stored_nk else [offset_k, offset_n]
-            )
+            self.copy_b(gb, sb, stage, offset_n, offset_k)
         self.copy_async_commit_group()
+
+    def copy_b(self, gb: GlobalTensor, sb: SharedTensor, stage: int32, offset_n: int32, offset_k: int32) -> None:
+        self.copy_async(src=gb, dst=sb[stage], offsets=[offset_n, offset_k] if self.stored_nk else [offset_k, offset_n])
 
     def multiply(self, a: RegisterTensor, b: RegisterTensor, acc: RegisterTensor) -> None:
         """acc += a [block_m, block_k] @ b [block_k, block_n]: one step of mma_product."""

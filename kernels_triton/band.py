@@ -149,6 +149,53 @@ def range_product(
 
 
 @triton.jit
+def prefetched_product(
+    a_ptr,
+    b_ptr,
+    m,
+    n,
+    k,
+    stride_am,
+    stride_bk,
+    stride_bn,
+    pid_m,
+    pid_n,
+    split,
+    band_steps,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    EVEN_N: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    UNITS: tl.constexpr,
+    SWAP: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """`band_product` by pointers; the first step of B is loaded before the wait for the kernel before, which has
+    written A and not B. That step's product comes last, so that the other steps are not loaded after it."""
+    k_begin = split * band_steps * BLOCK_K
+    k_end = min(k_begin + band_steps * BLOCK_K, k)
+    cols, _, row_am, row_bk, row_bn = in_units(n, k_end, stride_am, stride_bk, stride_bn, UNITS)
+    offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    offs_k = k_begin + tl.arange(0, BLOCK_K)
+    k_mask = offs_k < k_end
+    b_ptrs = b_ptr + offs_k[:, None].to(tl.int64) * row_bk + offs_n[None, :].to(tl.int64) * row_bn
+    b_first = tl.load(b_ptrs, mask=k_mask[:, None] & (offs_n[None, :] < cols), other=0.0)
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+    a_ptrs = a_ptr + offs_m[:, None].to(tl.int64) * row_am + offs_k[None, :]
+    a_first = tl.load(a_ptrs, mask=(offs_m[:, None] < m) & k_mask[None, :], other=0.0)
+    # fmt: off
+    acc = range_product(
+        a_ptr, b_ptr, m, n, k_begin + BLOCK_K, k_end, stride_am, stride_bk, stride_bn, pid_m, pid_n,
+        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, "",
+    )
+    # fmt: on
+    return step_product(a_first, b_first, acc.T, SWAP).T if SWAP else step_product(a_first, b_first, acc, SWAP)
+
+
+@triton.jit
 def batched_product(
     a_ptr,
     b_ptr,

@@ -10,7 +10,8 @@ Deterministic yes: each element's sum has one fixed order
 Workspace    4 * split_k * M * N bytes, written by the first launch and read by the second
 Launches     2; the unfused variant 3, with a bias and an activation 4
 Variants     vector, tile: the two reducers; vector_unfused: the epilogue in torch; vector_pdl: programmatic dependent
-             launch, the reducer's programs are set up while the partials are still computed
+             launch, the reducer's programs are set up while the partials are still computed; vector_prefetch: so is
+             the product's launch, which loads its first step of B before it waits for the kernel before
 
 Two reducers: *vector*, laid out around the split axis (a flat vector of elements of C, one `tl.sum` over the bands,
 its own tile size and warps), and *tile*, shaped like the tiles of the product, adding the bands one by one.
@@ -38,7 +39,7 @@ from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.space import reducers, splits
 from triton_vs_tilus.kernels_triton import band, configs, launching
-from triton_vs_tilus.kernels_triton.band import band_product, place_of
+from triton_vs_tilus.kernels_triton.band import band_product, place_of, prefetched_product
 from triton_vs_tilus.kernels_triton.configs import BandConfig, band_space
 from triton_vs_tilus.kernels_triton.epilogue import apply_epilogue, finish, has_bias
 
@@ -95,6 +96,13 @@ def supports_pdl(problem: Matmul, config: DecomposeKConfig | None = None) -> str
     return lacks_dependent_launch() or supports(problem, config)
 
 
+def supports_prefetch(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
+    """As vector_pdl, by pointers."""
+    if config is not None and config.tma:
+        return "tma is True; accepted: False, as the first step of B is loaded by pointers"
+    return supports_pdl(problem, config)
+
+
 def workspace_bytes(problem: Matmul, config: DecomposeKConfig) -> int:
     return 4 * config.split_k * problem.m * problem.n
 
@@ -122,6 +130,7 @@ def _matmul_partials_kernel(
     SWAP: tl.constexpr,
     TMA: tl.constexpr,
     PDL: tl.constexpr,
+    PREFETCH: tl.constexpr,
 ):
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
@@ -132,10 +141,17 @@ def _matmul_partials_kernel(
     offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
     # fmt: off
-    acc = band_product(
-        a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, pid_m, pid_n, split, band_steps,
-        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, TMA,
-    )
+    if PREFETCH:
+        tl.static_assert(TMA == "")
+        acc = prefetched_product(
+            a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, pid_m, pid_n, split, band_steps,
+            BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, PDL,
+        )
+    else:
+        acc = band_product(
+            a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, pid_m, pid_n, split, band_steps,
+            BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, TMA,
+        )
     # fmt: on
     partials_ptrs = partials_ptr + (split.to(tl.int64) * m + offs_m[:, None]) * n + offs_n[None, :]
     tl.store(partials_ptrs, acc, mask=(offs_m[:, None] < m) & (offs_n[None, :] < n))
@@ -207,7 +223,8 @@ def _reduce_tile_kernel(
 def plan(problem: Matmul, config: DecomposeKConfig, placement: Placement, *, variant: str) -> Plan:
     """What a call launches."""
     # The interpreter runs one launch after the other, and knows no dependent ones.
-    pdl = variant == "vector_pdl" and not triton.knobs.runtime.interpret
+    prefetch = variant == "vector_prefetch"
+    pdl = variant in _DEPENDENT and not triton.knobs.runtime.interpret
     unfused = Epilogue.NONE
     if variant == "vector_unfused":
         unfused, problem = problem.epilogue, replace(problem, epilogue=Epilogue.NONE)
@@ -220,7 +237,7 @@ def plan(problem: Matmul, config: DecomposeKConfig, placement: Placement, *, var
             band_steps(k, config.block_k, config.split_k),
         ),
         grid.blocks,
-        {**band.meta(problem, config, placement), "PDL": pdl},
+        {**band.meta(problem, config, placement), "PDL": pdl, "PREFETCH": prefetch, "launch_pdl": prefetch and pdl},
         band.described(problem, config, placement),
     )
     arguments = (Slot.SCRATCH, bias_slot(problem), Slot.C, m, n, *placement.out_strides)
@@ -257,6 +274,7 @@ def matmul(
     """C [M, N] = epilogue(a [M, K] @ b [K, N]); common.checks.matmul_problem says what is accepted and raised.
 
     variant: 'vector' or 'tile' names the reducer; 'vector_pdl' launches it dependently (Hopper and later);
+    'vector_prefetch' the product, too, which loads b before the kernel before has ended: that one must not write b;
     'vector_unfused' applies the epilogue in torch, afterwards.
     config: None takes the tuned one of this device. Raises ValueError for one that the problem cannot run on.
     """
@@ -273,13 +291,16 @@ _SUPPORTS = {
     "tile": supports_tile,
     "vector_unfused": supports_unfused,
     "vector_pdl": supports_pdl,
+    "vector_prefetch": supports_prefetch,
 }
-KERNELS = tuple(
-    Kernel(
+_DEPENDENT = ("vector_pdl", "vector_prefetch")
+_TUNED_AS = {"vector_unfused": "triton/decompose_k.vector", "vector_prefetch": "triton/decompose_k.vector_pdl"}
+_BY_VARIANT = {
+    variant: Kernel(
         name="decompose_k",
         variant=variant,
         language=Language.TRITON,
-        protocol=Protocol.PARALLEL_PDL if variant == "vector_pdl" else Protocol.PARALLEL,
+        protocol=Protocol.PARALLEL_PDL if variant in _DEPENDENT else Protocol.PARALLEL,
         launch=partial(matmul, variant=variant),
         config_type=DecomposeKConfig,
         space=partial(space, variant=variant),
@@ -293,8 +314,10 @@ KERNELS = tuple(
         plan=partial(plan, variant=variant),
         backend=launching.BACKEND,
         launches=3 if variant == "vector_unfused" else 2,
-        tuned_as="triton/decompose_k.vector" if variant == "vector_unfused" else "",
+        tuned_as=_TUNED_AS.get(variant, ""),
     )
     for variant in _SUPPORTS
-)
-_BY_VARIANT = {kernel.variant: kernel for kernel in KERNELS}
+}
+# No contender: it must not follow a kernel that writes the weight. bench/references/chain.py says what it follows.
+PREFETCH = _BY_VARIANT["vector_prefetch"]
+KERNELS = tuple(kernel for kernel in _BY_VARIANT.values() if kernel is not PREFETCH)

@@ -1,20 +1,29 @@
 """decompose_k, in every language that has it; and the strips of its vector reducers."""
 
 import re
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 
 import matmul_cases
 import pytest
+import tilus
 import torch
 from cuda_source import cuda_sources
+from tilus import float32, int32, void_p
 
+from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.bench import contenders
+from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Language
+from triton_vs_tilus.common.plan import contiguous
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.space import REDUCERS, reducers
+from triton_vs_tilus.kernels_tilus import interpreter
 from triton_vs_tilus.kernels_tilus.decompose_k import strip_of
+from triton_vs_tilus.kernels_tilus.dependent_launch import after_kernel_before
 
 
 class TestDecomposeK(matmul_cases.MatmulTests):
@@ -90,3 +99,105 @@ def test_the_second_kernel_is_launched_dependently_and_reads_after_its_wait(tmp_
     assert re.search(rf"gmem = \(\(float\*\)\({waited}\)\);", reduction)
     for plain in cuda_sources(kernels["vector"], problem, config, tmp_path):
         assert "griddepcontrol" not in plain and "cudaLaunchKernelEx" not in plain
+
+
+# The weight before the wait
+
+PREFETCH = {"triton": kernels_triton.decompose_k.PREFETCH, "tilus": kernels_tilus.decompose_k.PREFETCH}
+
+
+def prefetch_configs(kernel, problem):
+    """One step a band and many, more bands than steps."""
+    base = contenders.find(f"{kernel.language.value}/decompose_k.vector").default_config(problem)
+    tile = {"block_m": 16, "block_n": 16, "block_k": 32, "num_warps": 1, "num_stages": 3}
+    swaps = [{"swap": True, "num_warps": 4, "block_n": 64}] if kernel.language is Language.TRITON else []
+    for changes in ({"split_k": 2}, {"split_k": 16}, *({"split_k": 3, **swap} for swap in swaps)):
+        yield replace(base, **{**tile, **changes})
+
+
+@pytest.mark.parametrize("kernel", PREFETCH.values(), ids=PREFETCH)
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Matmul(16, 32, 256, layout=Layout.NK),
+        Matmul(3, 40, 264, layout=Layout.NK, epilogue=Epilogue.BIAS_RELU),
+        Matmul(33, 24, 72, torch.float16, torch.float32),
+    ],
+    ids=lambda problem: problem.name,
+)
+def test_a_product_that_loads_its_weight_first_is_the_same_product(kernel, problem, device):
+    inputs = problem.inputs(device)
+    judge = Judge(problem, inputs)
+    for config in prefetch_configs(kernel, problem):
+        out = torch.full(problem.out_shape, float("nan"), dtype=problem.out_dtype, device=device)
+        kernel.launch(inputs.a, inputs.b, epilogue=problem.epilogue, bias=inputs.bias, out=out, config=config)
+        assert judge.judge(out, 1).ok, config
+
+
+def test_what_loads_the_weight_first_is_no_contender_and_not_what_linear_takes():
+    for kernel, package in zip(PREFETCH.values(), (kernels_triton, kernels_tilus), strict=True):
+        assert kernel not in package.KERNELS
+        assert kernel.launch.func is package.decompose_k.matmul
+
+
+def test_tilus_reads_the_weight_alone_before_it_waits(tmp_path):
+    """By the source, every copy of B's first stages; by the address, which comes out of the wait, all of A."""
+    problem, kernel = Matmul(16, 256, 7168, layout=Layout.NK), PREFETCH["tilus"]
+    config = replace(kernel.default_config(problem), num_stages=4)
+    product, reduction = cuda_sources(kernel, problem, config, tmp_path)
+    assert all("cudaLaunchKernelEx(&config, " in source and "<<<" not in source for source in (product, reduction))
+    code = re.sub(r"/\*.*?\*/", "", product[product.index("__global__") :], flags=re.DOTALL).partition("DLL void")[0]
+    before, wait, after = code.partition("tilus_cuda_after_kernel_before(a_ptr)")
+    assert wait and before.count("a_ptr") == 1  # it is an argument
+    assert before.count("b_ptr") == 2 and "cp_async" in before and before.count("partials_ptr") == 1
+    assert "a_ptr" not in after and "partials_ptr" in after
+
+
+def prefetching_ptx(problem: Matmul) -> str:
+    """Of the product on its tuned config. Of a process of its own, for which Triton is not interpreted."""
+    from triton.runtime import driver
+
+    from triton_vs_tilus.kernels_triton import launching
+    from triton_vs_tilus.kernels_triton.offline import Elsewhere
+
+    driver.set_active(Elsewhere("sm_90a"))
+    kernel = kernels_triton.decompose_k.PREFETCH
+    made = kernel.plan(problem, tuned.pick(kernel, problem, "h200")[0], contiguous(problem))
+    return launching._compiled(made.launches[0], made).asm["ptx"]
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_triton_loads_the_weight_alone_before_it_waits(layout, monkeypatch, tmp_path):
+    """As many loads as a step of B takes, of which A has fewer rows: the compiler moves none over the wait."""
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)  # settled as Triton is imported
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
+        ptx = child.submit(prefetching_ptx, Matmul(16, 256, 7168, layout=layout)).result()
+    before, wait, after = ptx.partition("griddepcontrol.wait")
+    assert wait and "griddepcontrol.wait" not in after and "griddepcontrol.launch_dependents" in before
+    config = tuned.pick(PREFETCH["triton"], Matmul(16, 256, 7168, layout=layout), "h200")[0]
+    loads = config.block_k * config.block_n * 2 // (config.num_warps * 32 * 16)
+    assert len(re.findall(r"ld\.global\.v4", before)) == loads  # 16 bytes a thread
+    assert not re.search(r"st\.global|cp\.async", before) and "cp.async" in after and "st.global" in after
+
+
+def test_the_interpreter_finds_what_is_read_before_the_wait():
+    class Early(tilus.Script):
+        def __call__(self, x_ptr: void_p, y_ptr: void_p, early: int32):
+            self.attrs.blocks = 1
+            self.attrs.warps = 1
+            x = self.global_view(x_ptr, dtype=float32, shape=[32])
+            y = self.global_view(y_ptr, dtype=float32, shape=[32])
+            total = self.register_tensor(dtype=float32, shape=[32], init=0.0)
+            if early > 0:
+                self.assign(total, self.load_global(x, offsets=[0], shape=[32]))
+            written: void_p = after_kernel_before(x_ptr)
+            late = self.global_view(written, dtype=float32, shape=[32])
+            self.add(total, self.load_global(late, offsets=[0], shape=[32]), out=total)
+            self.store_global(y, total, offsets=[0])
+
+    x, y = torch.ones(32), torch.zeros(32)
+    interpreter.run(Early(), x, y, 0)
+    assert torch.equal(y, x)
+    with pytest.raises(interpreter.Race, match=r"accesses x_ptr at .*before the wait for the kernel that writes it"):
+        interpreter.run(Early(), x, y, 1)

@@ -25,6 +25,7 @@ from triton_vs_tilus.kernels_tilus.interpreter.memory import (
     load_scalar,
     read_modify_write,
     store_scalar,
+    wait_for_kernel_before,
 )
 
 Evaluate = Callable[[Any], Any]
@@ -123,7 +124,7 @@ _REDUCE = re.compile(r"cuda_red_(?:cta|gpu|sys)_global_(add|min|max)(?:_noftz)?_
 _LOAD = re.compile(r"cuda_ld(?:_(acquire|relaxed)_(?:cta|gpu|sys))?(?:_global)?_b\d+_\w+")
 _STORE = re.compile(r"cuda_st(?:_(release|relaxed)_(?:cta|gpu|sys))?(?:_global)?_b\d+_\w+")
 # An address and a pointer are both a Pointer here. Kernels run one after the other, so that none waits for another.
-_ADDRESS = re.compile(r"cuda_cvta_(generic_to_|(cta|cluster)_shared_to_).*|cuda_after_kernel_before")
+_ADDRESS = re.compile(r"cuda_cvta_(generic_to_|(cta|cluster)_shared_to_).*")
 _RMW: dict[str, Callable] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -290,6 +291,8 @@ class Compiler:
             return lambda t: _quotient(args[0](t), args[1](t))
         if name == "cuda_start_dependents":
             return lambda t: None
+        if name == "cuda_after_kernel_before":
+            return lambda t: wait_for_kernel_before(t, args[0](t))
         if name == "cuda_mapa_shared":
             return lambda t: mapped(args[0](t), args[1](t))
         if match := _ATOMIC.fullmatch(name):

@@ -555,6 +555,20 @@ def _after_atomics(agent: Agent, region: Region, does: str) -> None:
                 )
 
 
+def wait_for_kernel_before(agent: Agent, pointer: Pointer) -> Pointer:
+    """The pointer to what the kernel before writes, which this block must not have accessed until here."""
+    buffer = pointer.buffer
+    if buffer.recorded is not None:
+        events = [event for _, reads in buffer.recorded.values() for event in reads.values()]
+    else:
+        events = [event for cell in buffer.cells.all for event in (*cell.reads.values(), cell.write) if event]
+    for event in events:
+        if event.who.block is agent.block:
+            place = agent.launch.describe(event.place)
+            agent.fail(Race(f"accesses {pointer.name} at {place}, before the wait for the kernel that writes it"))
+    return pointer
+
+
 # Global memory: scalars
 
 
