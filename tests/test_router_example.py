@@ -79,8 +79,10 @@ def test_decisions_that_differ_at_a_tie_are_told_from_others():
     assert router.differing((logits, mine), (logits, theirs), 2.0**-7) == (1, 1)
 
 
-@pytest.mark.parametrize("architecture", ["mixtral", "deepseek_v3"])
-def test_models_of_transformers_decide_as_before(architecture, capsys):
+@pytest.mark.parametrize(
+    ("architecture", "how"), [("mixtral", "eager"), ("deepseek_v3", "eager"), ("deepseek_v3", "compile")]
+)
+def test_models_of_transformers_decide_as_before(architecture, how, capsys):
     pytest.importorskip("transformers")
-    assert router.main(["--model", architecture, "--tokens", "8"]) == 0
+    assert router.main(["--model", architecture, "--tokens", "8", "--how", how]) == 0
     assert "16 of 16 decisions equal" in capsys.readouterr().out
