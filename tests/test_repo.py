@@ -115,6 +115,7 @@ COMMANDS = (
     "prebuild",
     "tuned",
     "sanitize",
+    "site",
 )
 
 

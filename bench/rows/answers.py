@@ -14,6 +14,8 @@ from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
+Candidate = tuple[Path, list[Row]]  # a file, and rows of one problem there that were timed together, the fastest first
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -84,27 +86,51 @@ def answer(
     Raises ValueError where no row is of this kind, timing and device, with those that there are.
     """
     files = queries.recorded() if files is None else files
-    found = [
+    files = {path: rows for path, rows in files.items() if device in (None, path.parent.name)}
+    found = candidates(problem, timing, languages, deterministic, files)
+    if not found:
+        raise ValueError(f"no row is of {problem.name} or like it, timed {timing}: {kinds_of(files, problem.op)}")
+    return nearest(problem, timing, found)
+
+
+def candidates(
+    problem: Matmul | W4A16Matmul,
+    timing: TimingName,
+    languages: Sequence[str],
+    deterministic: bool,
+    files: Mapping[Path, Sequence[Row]],
+) -> list[Candidate]:
+    """The measurements that may answer for problems of this kind, whatever their sizes."""
+    return [
         (path, sorted(together, key=lambda row: row.timing[timing].median_us))
         for path, rows in files.items()
-        if device in (None, path.parent.name)
         for together in _measurements(rows, problem, timing, languages, deterministic)
     ]
-    if not found:
-        raise ValueError(f"no row is of {problem.name} or like it, timed {timing}: {_kinds(files, problem)}")
 
-    def rank(entry: tuple[Path, Sequence[Row]]) -> tuple[float, int, str]:
-        together = entry[1]
-        apart = distance(together[0].problem.to_problem().key, problem.key)
-        return -apart, len(together), max(row.time for row in together)
+
+def nearest(problem: Matmul | W4A16Matmul, timing: TimingName, found: Sequence[Candidate]) -> Answer:
+    """The answer of the candidate whose sizes are nearest."""
+
+    def rank(candidate: Candidate) -> tuple[float, int, str]:
+        apart = distance(_sizes(candidate[1][0].problem), _sizes(problem))
+        return -apart, *weight(candidate)
 
     path, together = max(found, key=rank)
-    nearest = together[0].problem
-    made = Answer(tuple(together), path, timing, distance(nearest.to_problem().key, problem.key))
+    record = together[0].problem
+    made = Answer(tuple(together), path, timing, distance(_sizes(record), _sizes(problem)))
     if made.best_reference is not None:
         return made
-    others = [row for _, rows in found for row in rows if row.problem == nearest and _is_reference(row)]
+    others = [row for _, rows in found for row in rows if row.problem == record and _is_reference(row)]
     return replace(made, elsewhere=max(others, key=lambda row: row.timing[timing].speedup, default=None))
+
+
+def _sizes(problem: Matmul | W4A16Matmul | ProblemRecord) -> dict[str, int]:
+    return {"m": problem.m, "n": problem.n, "k": problem.k}
+
+
+def weight(candidate: Candidate) -> tuple[int, str]:
+    """What decides between two candidates that are equally near: the number of contenders, then the time."""
+    return len(candidate[1]), max(row.time for row in candidate[1])
 
 
 def _is_reference(row: Row) -> bool:
@@ -119,13 +145,17 @@ def _measurements(
     deterministic: bool,
 ) -> Iterator[list[Row]]:
     """Of each problem of this kind the rows that were timed together and may answer, the baseline among them."""
-    alike = [row for row in queries.contending(rows) if _kind_of_record(row.problem) == _kind(problem)]
+    alike = queries.contending(of_kind(rows, kind_of(problem)))
     for group in queries.by_problem(queries.timed_together(alike, timing)).values():
         if any(row.contender in BASELINES for row in group):
             yield [row for row in group if row.contender in BASELINES or _may_answer(row, languages, deterministic)]
 
 
-def _kind(problem: Matmul | W4A16Matmul) -> str:
+def of_kind(rows: Iterable[Row], kind: str) -> list[Row]:
+    return [row for row in rows if _kind_of_record(row.problem) == kind]
+
+
+def kind_of(problem: Matmul | W4A16Matmul) -> str:
     """What a time depends on beside the sizes, in words; an epilogue too, other than a tuned config."""
     words = [problem.op, *(f"{name} {value}" for name, value in problem.key.items() if name not in ("m", "n", "k"))]
     if isinstance(problem, Matmul):
@@ -138,15 +168,16 @@ def _kind(problem: Matmul | W4A16Matmul) -> str:
 def _kind_of_record(record: ProblemRecord) -> str | None:
     """None of what is no matmul."""
     problem = record.to_problem()
-    return _kind(problem) if isinstance(problem, Matmul | W4A16Matmul) else None
+    return kind_of(problem) if isinstance(problem, Matmul | W4A16Matmul) else None
 
 
-def _kinds(files: Mapping[Path, Sequence[Row]], problem: Matmul | W4A16Matmul) -> str:
+def kinds_of(files: Mapping[Path, Sequence[Row]], op: str) -> str:
+    """'there are ...': the kinds and timings of an operation that were recorded."""
     kinds = {
         f"{kind} ({timing})"
         for rows in files.values()
         for row in rows
-        if row.problem.op == problem.op and (kind := _kind_of_record(row.problem)) is not None
+        if row.problem.op == op and (kind := _kind_of_record(row.problem)) is not None
         for timing in row.timing
     }
     return f"there are {'; '.join(sorted(kinds))}"

@@ -1,13 +1,16 @@
 """Which rows: those of a problem, those that passed, those timed together, and the files that are checked in."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 from typing import TypeVar
 
+from msgspec.structs import asdict
+
 from triton_vs_tilus.bench import ROOT
 from triton_vs_tilus.bench.rows.journal import read_launches, read_rows
-from triton_vs_tilus.bench.rows.row import PASSED, TIMINGS, Launch, Row, TimingName
+from triton_vs_tilus.bench.rows.row import PASSED, TIMINGS, Launch, ProblemRecord, Row, TimingName
 
 LAUNCH_SPREAD = 1.15  # between the empty launches of hosts of one kind; of two kinds seen they lay 1.3 apart
 RESULTS = ROOT / "bench" / "results"
@@ -27,6 +30,37 @@ def by_problem(rows: Iterable[R]) -> dict[str, list[R]]:
     for row in sorted(latest.values(), key=lambda row: (workloads.index(row.workload), row.problem.shape)):
         grouped.setdefault(row.problem.name, []).append(row)
     return grouped
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Problems that differ in the sizes of `axis` alone ('m', 'k', 'm = n', ...), by that size."""
+
+    axis: str
+    problems: tuple[ProblemRecord, ...]
+
+
+AXES = ("m", "k", "n", "m = n", "n = k", "m = n = k")
+
+
+def sweeps(rows: Iterable[Row]) -> list[Sweep]:
+    """The longest first; of one problem alone where no two differ in one axis."""
+    problems = list({row.problem.name: row.problem for row in rows}.values())
+    found = []
+    for axis in AXES:
+        sizes = axis.split(" = ")
+        groups: dict[tuple[object, ...], list[ProblemRecord]] = {}
+        for problem in problems:
+            if len({getattr(problem, size) for size in sizes}) == 1:
+                rest = {**asdict(problem), **dict.fromkeys([*sizes, "name", "flops", "least_bytes"])}
+                groups.setdefault(tuple(rest.values()), []).append(problem)
+        found += [
+            Sweep(axis, tuple(sorted(group, key=lambda problem: problem.shape)))
+            for group in groups.values()
+            if len(group) > 1
+        ]
+    found.sort(key=lambda sweep: -len(sweep.problems))
+    return found or [Sweep("m", (problem,)) for problem in problems]
 
 
 def contending(rows: Iterable[Row]) -> list[Row]:

@@ -36,6 +36,20 @@ REASONS = {
 
 def screen(problem: Matmul | W4A16Matmul, answer: Answer, language: str | None) -> Iterator[str]:
     """Lines of at most 100 characters."""
+    yield from head_lines(problem, answer)
+    yield _where(problem, answer)
+    yield ""
+    yield from table_lines(answer, language)
+    yield ""
+    yield from why_lines(answer)
+    yield ""
+    yield from call_lines(problem, answer.fastest)
+    yield ""
+    yield source_line(answer)
+
+
+def head_lines(problem: Matmul | W4A16Matmul, answer: Answer) -> Iterator[str]:
+    """The fastest, and who is as fast."""
     fastest, baseline = answer.fastest, answer.baseline
     of_torch = _in_torch(problem)
     if fastest is baseline:
@@ -47,16 +61,12 @@ def screen(problem: Matmul | W4A16Matmul, answer: Answer, language: str | None) 
     if as_fast:
         others = f" and {len(as_fast) - 1} more" if len(as_fast) > 1 else ""
         yield f"As fast, within intervals and noise: {as_fast[0]}{others}."
-    yield _where(problem, answer)
-    yield ""
-    yield from _table(answer, language)
-    yield ""
-    yield from _why(answer)
-    yield ""
-    yield from _call(problem, fastest)
-    yield ""
+
+
+def source_line(answer: Answer) -> str:
+    fastest = answer.fastest
     rows = f"{answer.file.parent.name}/{answer.file.name}, {fastest.problem.name}"
-    yield f"Rows: {rows}, {fastest.environment.device}, {fastest.time[:10]}."
+    return f"Rows: {rows}, {fastest.environment.device}, {fastest.time[:10]}."
 
 
 def _in_torch(problem: Matmul | W4A16Matmul) -> str:
@@ -75,8 +85,17 @@ def _where(problem: Matmul | W4A16Matmul, answer: Answer) -> str:
     return said if answer.apart < FAR else f"{said} That is far: --measure, on a GPU, times it."
 
 
-def _table(answer: Answer, language: str | None) -> Iterator[str]:
-    """The fastest, the best of each language, of the references and cuBLAS, each once, and the floor."""
+def table_lines(answer: Answer, language: str | None) -> Iterator[str]:
+    table = cells(answer, language)
+    width = max(len(label) for label, *_ in table)
+    yield f"{'':{width}}  {'us':>6}  {'x cuBLAS (95 %)':<18}  config"
+    for label, us, times, config in table:
+        yield f"{label:{width}}  {us:>6}  {times:<18}  {config}".rstrip()
+
+
+def cells(answer: Answer, language: str | None) -> list[tuple[str, str, str, str]]:
+    """Label, microseconds, times cuBLAS with the 95 % interval, origin of the config; of the fastest, the best of each
+    language, of the references and cuBLAS, each once, and the floor."""
     baseline = answer.baseline
     named = {"fastest": answer.fastest, "cuBLAS": baseline}
     if (reference := answer.best_reference) is not None:
@@ -88,21 +107,17 @@ def _table(answer: Answer, language: str | None) -> Iterator[str]:
     }
     labels = {row.contender: f"{label}: {row.contender}" for label, row in named.items()}
     shown = sorted({row.contender: row for row in named.values()}.values(), key=answer.us)
-    floor = "floor, reads the least bytes"
-    width = max(map(len, [*labels.values(), floor]))
-    yield f"{'':{width}}  {'us':>6}  {'x cuBLAS (95 %)':<18}  config"
+    made = []
     for row in shown:
         timing = row.timing[answer.timing]
         times = f"{timing.speedup:.2f} ({timing.speedup_low:.2f}-{timing.speedup_high:.2f})"
-        config = CONFIGS.get(row.config_source or "", "")
-        if row.language not in LANGUAGES:
-            config = ""
-        figures = f"{timing.median_us:>6.1f}  {'' if row is baseline else times:<18}  {config}"
-        yield f"{labels[row.contender]:{width}}  {figures}".rstrip()
-    yield f"{floor:{width}}  {baseline.floor[answer.timing].read_us:>6.1f}"
+        config = CONFIGS.get(row.config_source or "", "") if row.language in LANGUAGES else ""
+        made.append((labels[row.contender], f"{timing.median_us:.1f}", "" if row is baseline else times, config))
+    floor = baseline.floor[answer.timing].read_us
+    return [*made, ("floor, reads the least bytes", f"{floor:.1f}", "", "")]
 
 
-def _why(answer: Answer) -> Iterator[str]:
+def why_lines(answer: Answer) -> Iterator[str]:
     """The protocol in a sentence, how far the kernel fills the GPU, and what goes without a split."""
     fastest, unsplit = answer.fastest, answer.unsplit
     note = f"notes/{_file(fastest)}.md" if fastest.language in LANGUAGES else "notes/references.md"
@@ -126,7 +141,7 @@ def _file(row: Row) -> str:
     return row.contender.partition("/")[2].partition(".")[0]
 
 
-def _call(problem: Matmul | W4A16Matmul, row: Row) -> Iterator[str]:
+def call_lines(problem: Matmul | W4A16Matmul, row: Row) -> Iterator[str]:
     """Of the kernel itself; and of the one call that takes what is known to win."""
     epilogue = Epilogue.NONE if isinstance(problem, W4A16Matmul) else problem.epilogue
     if row.language in LANGUAGES:

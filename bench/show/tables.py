@@ -142,7 +142,7 @@ class Table:
         for index in columns:
             table.add_column(
                 self.header[index],
-                justify="right" if self._is_number(index) else "left",
+                justify="right" if self.is_number(index) else "left",
                 overflow="fold",
                 vertical="top",
                 width=widths[index],
@@ -156,7 +156,7 @@ class Table:
         def line(cells: Iterable[str]) -> str:
             return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
-        rule = ["---:" if self._is_number(index) else "---" for index in range(len(self.header))]
+        rule = ["---:" if self.is_number(index) else "---" for index in range(len(self.header))]
         body = [
             [f"**{cell}**" if index in self.best and cell else cell for cell in cells]
             for index, cells in enumerate(self.lines)
@@ -167,7 +167,8 @@ class Table:
         parts += ["", self.foot] if self.foot else []
         return "\n".join(parts) + "\n"
 
-    def _is_number(self, index: int) -> bool:
+    def is_number(self, index: int) -> bool:
+        """Whether a column is set flush right."""
         return any(NUMBER.fullmatch(line[index]) for line in self.lines)
 
 

@@ -1,0 +1,241 @@
+"""The page: what the recorded rows say, as one HTML file that asks for nothing from anywhere.
+
+The answers of bench/answer.py are worked out here for every recorded problem, and the page takes the nearest, so that
+both say the same. Plots are SVG that page.js draws: a marker can be reached by keyboard, has a name for a screen reader
+and follows the colours of the page, which plotting libraries that embed themselves in 1 to 5 MB do not offer.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from triton_vs_tilus.bench.cli import DTYPES, EPILOGUES, LAYOUTS
+from triton_vs_tilus.bench.recordings import RECORDINGS
+from triton_vs_tilus.bench.rows import answers, queries
+from triton_vs_tilus.bench.rows.row import PASSED, TEMPERATURES, Row, TimingName
+from triton_vs_tilus.bench.show import answer, matrix, resources
+from triton_vs_tilus.bench.show.claims.tables import recorded_tables
+from triton_vs_tilus.bench.show.pairs import STEPS, Pair, pairs
+from triton_vs_tilus.bench.show.tables import Table, config_text, source_of
+from triton_vs_tilus.bench.show.versions import versions_table
+from triton_vs_tilus.common.epilogue import Epilogue
+from triton_vs_tilus.common.kernel import LANGUAGES, Language
+from triton_vs_tilus.common.problem import DTYPES as TORCH_DTYPES
+from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.protocol import Protocol
+from triton_vs_tilus.common.w4a16 import W4A16Matmul
+
+# Beside the notes, which it links to.
+PATH = queries.ROOT / "notes" / "index.html"
+CLOCKS: tuple[TimingName, ...] = ("cold", "graph", "warm")
+FIRST = "router-nk"
+Files = Mapping[Path, Sequence[Row]]
+
+
+def update(*, write: bool = True) -> bool:
+    """Whether the page was not up to date; renews it then. Raises InvalidRows, OSError."""
+    made = html()
+    if PATH.exists() and PATH.read_text() == made:
+        return False
+    if write:
+        PATH.write_text(made)
+    return True
+
+
+def html() -> str:
+    """Of the rows that are checked in: the same rows and sources give the same text. Raises InvalidRows."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    files, compiled = queries.recorded(), resources.read()
+    return environment.get_template("page.html").render(
+        data=_script(data(files)),
+        clocks={clock: TEMPERATURES[clock] for clock in CLOCKS},
+        dtypes=DTYPES,
+        layouts=LAYOUTS,
+        epilogues=EPILOGUES,
+        matrices={_name(path): _matrix(rows) for path, rows in files.items()},
+        claims=recorded_tables(),
+        versions=versions_table(),
+        pairs=[(pair, _compiled(pair, compiled), (PATH.parent / f"{pair.name}.md").exists()) for pair in pairs()],
+        steps=STEPS,
+        matched=[name for name in RECORDINGS if "matched" in name],
+        source=source_of([row for rows in files.values() for row in rows]),
+    )
+
+
+def data(files: Files) -> dict[str, Any]:
+    """What page.js reads. strings: every text once, and elsewhere its index."""
+    strings = _Strings()
+    made = {
+        "protocols": [protocol.value for protocol in Protocol],
+        "clocks": {clock: TEMPERATURES[clock] for clock in CLOCKS},
+        "first": FIRST,
+        "far": answer.FAR,
+        "files": [_file(path, rows, strings) for path, rows in files.items()],
+        "kinds": {op: answers.kinds_of(files, op) for op in (Matmul.op, W4A16Matmul.op)},
+        "asked": _asked(),
+        "answers": dict(_answers(files, strings)),
+    }
+    return {"strings": list(strings), **made}
+
+
+class _Strings(dict[str, int]):
+    """Texts, and their places in the order in which they came."""
+
+    def __missing__(self, text: str) -> int:
+        self[text] = len(self)
+        return self[text]
+
+
+def _script(values: Mapping[str, Any]) -> str:
+    """JSON that may stand in a script element; a line a file and a kind, so that a change of one is a change of few."""
+    parts = []
+    for name, value in values.items():
+        if isinstance(value, list):
+            text = "[\n" + ",\n".join(map(_json, value)) + "\n]"
+        elif isinstance(value, dict):
+            text = "{\n" + ",\n".join(f"{_json(key)}:{_json(part)}" for key, part in value.items()) + "\n}"
+        else:
+            text = _json(value)
+        parts.append(f"{_json(name)}:{text}")
+    return "{\n" + ",\n".join(parts) + "\n}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _name(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+def _file(path: Path, rows: Sequence[Row], strings: _Strings) -> dict[str, Any]:
+    latest = [row for group in queries.by_problem(rows).values() for row in group]
+    problems = list({row.problem.name: row.problem for row in latest}.values())
+    places = {problem.name: index for index, problem in enumerate(problems)}
+    return {
+        "name": _name(path),
+        "problems": [[problem.name, *problem.shape] for problem in problems],
+        "clocks": [clock for clock in CLOCKS if any(clock in row.timing for row in latest)],
+        "sweeps": [
+            [sweep.axis, [places[problem.name] for problem in sweep.problems]] for sweep in queries.sweeps(latest)
+        ],
+        "matched": {clock: _matched(latest, clock, places, strings) for clock in CLOCKS},
+        "rows": [_row(row, places[row.problem.name], strings) for row in latest],
+    }
+
+
+def _matched(rows: Sequence[Row], clock: TimingName, places: Mapping[str, int], strings: _Strings) -> list[list[Any]]:
+    """[problem, kernel, protocol, whose config, ratio at it, ratio at own configs], of those that have both."""
+    found = matrix.matched(rows, clock)
+    own = {(line.kernel, line.problem): line.ratio for line in found[found.config == "own"].itertuples()}
+    return [
+        [
+            *(places[line.problem], strings[line.kernel], strings[line.protocol], strings[line.config]),
+            *(round(line.ratio, 4), round(own[line.kernel, line.problem], 4)),
+        ]
+        for line in found[found.config != "own"].itertuples()
+        if (line.kernel, line.problem) in own
+    ]
+
+
+def _row(row: Row, problem: int, strings: _Strings) -> list[Any]:
+    """[problem, contender, language, protocol, config, its source, status, command but for the contender, whether it
+    contends, whether its config was not searched for it, {clock: figures}]."""
+    status = row.status if row.status == PASSED or not row.message else f"{row.status}: {row.message}"
+    contends = row in queries.contending([row]) and row.status == PASSED
+    texts = (row.contender, row.language, row.protocol, config_text(row.config), row.config_source or "", status)
+    figures: dict[str, list[float | None]] = {}
+    for clock in CLOCKS:
+        if (timing := row.timing.get(clock)) is not None:
+            times = (
+                timing.median_us,
+                timing.q1_us,
+                timing.q3_us,
+                timing.speedup,
+                timing.speedup_low,
+                timing.speedup_high,
+            )
+            floor = round(row.floor[clock].read_us, 3) if clock in row.floor else None
+            figures[clock] = [*(round(value, 3) for value in times), strings[timing.verdict], floor]
+    command = strings[row.command.replace(row.contender, "{}")]
+    flags = (int(contends), int(row.not_searched))
+    return [problem, *(strings[text] for text in texts), command, *flags, figures]
+
+
+def _answers(files: Files, strings: _Strings) -> Iterator[tuple[str, list[Any]]]:
+    """By 'kind/clock/language/deterministic', for every recorded size [m, n, k, answer]; of two sizes that are equally
+    near the first is the one that bench/answer.py takes."""
+    for index, (kind, problem) in enumerate(_kinds().items()):
+        alike = {path: of_kind for path, rows in files.items() if (of_kind := answers.of_kind(rows, kind))}
+        for clock in CLOCKS if alike else ():
+            for language in (None, *LANGUAGES):
+                for deterministic in (False, True):
+                    languages = LANGUAGES if language is None else (language,)
+                    found = answers.candidates(problem, clock, languages, deterministic, alike)
+                    found.sort(key=answers.weight, reverse=True)
+                    sizes = dict.fromkeys(together[0].problem.shape for _, together in found)
+                    made = []
+                    for m, n, k in sizes:
+                        asked = replace(problem, m=m, n=n, k=k)
+                        taken = answers.nearest(asked, clock, found)
+                        made.append([m, n, k, _answer(asked, taken, language, strings)])
+                    if made:
+                        yield f"{index}/{clock}/{language.value if language else ''}/{int(deterministic)}", made
+
+
+def _answer(
+    problem: Matmul | W4A16Matmul, found: answers.Answer, language: Language | None, strings: _Strings
+) -> list[Any]:
+    """The parts of show.answer.screen: head, table, why, call, source."""
+    return [
+        [strings[line] for line in answer.head_lines(problem, found)],
+        [[strings[cell] for cell in line] for line in answer.cells(found, language)],
+        [strings[line.removeprefix("Why:").strip()] for line in answer.why_lines(found)],
+        strings["\n".join(line.removeprefix("    ") for line in answer.call_lines(problem, found.fastest))],
+        strings[answer.source_line(found)],
+    ]
+
+
+def _asked() -> dict[str, int]:
+    """The place in _kinds of what may be asked, as page.html names it."""
+    places = {kind: index for index, kind in enumerate(_kinds())}
+    return {asked: places[answers.kind_of(problem)] for asked, problem in _askable()}
+
+
+def _kinds() -> dict[str, Matmul | W4A16Matmul]:
+    """A problem of each kind: both half precisions are one."""
+    return {answers.kind_of(problem): problem for _, problem in _askable()}
+
+
+def _askable() -> Iterator[tuple[str, Matmul | W4A16Matmul]]:
+    """Everything but the sizes."""
+    for dtype, layout, epilogue in product(DTYPES, LAYOUTS, EPILOGUES):
+        problem = Matmul(1, 1, 1, TORCH_DTYPES[dtype], layout=Layout(layout), epilogue=Epilogue(epilogue))
+        yield f"matmul {dtype} {layout} {epilogue}", problem
+    for dtype in ("fp16", "bf16"):
+        yield f"w4a16 {dtype}", W4A16Matmul(16, 512, 512, TORCH_DTYPES[dtype])
+
+
+def _matrix(rows: Sequence[Row]) -> list[Table]:
+    """Of all that matrix.tables has what the heat map does not show. Nothing where nothing was timed."""
+    timing = queries.leading_timing(rows)
+    return [] if timing is None else [matrix.effect_table(rows, timing), matrix.cells_table(rows, timing)]
+
+
+def _compiled(pair: Pair, recorded: Sequence[resources.Recorded]) -> Table | None:
+    """What both languages compile a pair to; None where that is not recorded."""
+    try:
+        return resources.side_by_side(recorded, f"{pair.name}*")
+    except ValueError:
+        return None
