@@ -78,6 +78,7 @@ def test_a_line_tells_what_an_empty_launch_took(results, tmp_path):
         (f"times:router-nk 1x* {VECTOR} {BASELINE}", "1.25"),
         (f"times:router-nk 1x*,64x* {VECTOR} {BASELINE}", "0.83 to 1.25"),
         (f"times:router-nk 1x* t*/* {BASELINE}", "1.25"),  # the fastest of those that the pattern names
+        (f"us:router-nk 1x* {VECTOR}@tilus", "4.0"),  # with tilus' config: by its own name alone
         (f"ahead:router-nk * {VECTOR} {BASELINE}", "1 of 2"),
         (f"ahead:router-nk * {BASELINE} {VECTOR}", "1 of 2"),
     ],
@@ -88,6 +89,7 @@ def test_a_line_has_single_figures_of_the_rows(results, tmp_path, marker, shown)
     for tokens, us in ((1, 8.0), (64, 12.0)):
         file.append(row(BASELINE, tokens, 10.0))
         file.append(row(VECTOR, tokens, us))
+    file.append(row(f"{VECTOR}@tilus", 1, 4.0))
     doc = tmp_path / "README.md"
     what = marker.partition(":")[0]
     doc.write_text(f"It is <!-- {marker} -->?<!-- /{what} --> here, <!-- {marker} --><!-- /{what} --> there.\n")

@@ -238,12 +238,18 @@ def _us(row: Row) -> float:
 
 
 def _rows(name: str, problems: str, *contenders: str) -> list[list[tuple[Row, ...]]]:
-    """Of every device, for each problem the fastest row that each pattern names."""
+    """Of every device, for each problem the fastest row that each pattern names. A control, or a kernel with the other
+    language's config, counts only where its own name is given."""
+
+    def of(group: Sequence[Row], named: str) -> list[Row]:
+        others = [row for row in queries.contending(group) if fnmatchcase(row.contender, named)]
+        return [row for row in group if row.contender == named] or others
+
     found = []
     for rows in _recorded("figures", name).values():
-        groups = queries.by_problem(queries.timed_together(queries.contending(rows), "cold"))
+        groups = queries.by_problem(queries.timed_together(rows, "cold"))
         named = {
-            problem: [[row for row in group if fnmatchcase(row.contender, one)] for one in contenders]
+            problem: [of(group, one) for one in contenders]
             for problem, group in groups.items()
             if any(fnmatchcase(problem, pattern) for pattern in problems.split(","))
         }
