@@ -7,10 +7,12 @@ import pytest
 from made_rows import router_rows, row
 from msgspec.structs import replace
 
+from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.journal import Journal
 from triton_vs_tilus.bench.rows.row import BASELINE, FloorRecord
 from triton_vs_tilus.bench.show import docs, plots, resources
+from triton_vs_tilus.bench.show.ladder import STEPS
 
 VECTOR = "triton/decompose_k.vector"
 FP32 = "tilus/semaphore.fp32"
@@ -188,6 +190,25 @@ def test_a_page_has_a_table_of_each_problem_asked_for(results, tmp_path):
     assert "| torch/mm" in first and "**router 1x256x7168-bf16-nk**" in first
 
 
+def test_the_ladder_has_the_steps_that_were_timed_and_marks_the_fastest(results, tmp_path):
+    """16x*: torch.mm 10 us, Triton's two launches level, tilus' wrong; the floor 5 us."""
+    doc = page(tmp_path, "ladder:router-nk 16x*")
+    docs.update([doc])
+    change = STEPS["decompose_k.vector"]
+    assert f"| **decompose_k.vector** | **{change}** | **10.0** | **1.00** | **2.00** |  |  |  |" in doc.read_text()
+    assert "semaphore" not in doc.read_text() and docs.update([doc], write=False) == []
+    doc = page(tmp_path, "ladder:router-nk 1x*")
+    docs.update([doc])
+    assert "| semaphore.fp32 |" in doc.read_text() and "| 12.5 | 0.80 | 2.50 |" in doc.read_text()
+    assert "| **decompose_k.vector** |" in doc.read_text()
+
+
+def test_every_step_of_the_ladder_is_a_contender():
+    known = {contender.full_name for contender in contenders.all_contenders()}
+    assert {f"tilus/{step}" for step in STEPS} <= known
+    assert {f"triton/{step}" for step in STEPS} <= known
+
+
 def test_a_pages_plots_are_drawn_anew_when_their_rows_change(results, tmp_path):
     doc = page(tmp_path, "plots:router-nk speedup pareto")
     drawn = [tmp_path / "notes" / "plots" / "h200" / f"router-nk-{name}.svg" for name in ("speedup", "pareto")]
@@ -210,6 +231,7 @@ def test_a_pages_plots_are_drawn_anew_when_their_rows_change(results, tmp_path):
         ("plots:router-nk speed", "speed asked for; there are best"),
         ("plots:router-nk fused", "router-nk-fused.svg: its rows have nothing to draw"),
         ("problems:router-nk 3x*", r"problems:router-nk: none is 3x\*"),
+        ("ladder:router-nk 3x*", r"ladder:router-nk: none is 3x\*"),
         ("matrix:square", "matrix:square: no device has square.jsonl"),
         ("regimes:h200 router-nk:3x*", r"regimes:h200: no matmul of router-nk is 3x\*"),
     ],

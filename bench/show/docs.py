@@ -5,6 +5,7 @@ figure is typed and no quotation goes stale.
     <!-- results:router-nk torch/mm triton/* -->
     <!-- problems:router-references -->              a table a problem, with messages; or of these problems:
     <!-- problems:router-references 16x* -->
+    <!-- ladder:router-nk 16x* -->                  the steps to the fastest kernel, a table a problem
     <!-- matrix:router-nk -->                        language x protocol
     <!-- plots:router-nk speedup floor -->           these of bench.plots, drawn into notes/plots
     <!-- counters:router -->                         what ncu counted; or of these contenders:
@@ -52,13 +53,14 @@ from triton_vs_tilus.bench.rows.row import Row
 from triton_vs_tilus.bench.show import counters, matrix, plots, resources, tables
 from triton_vs_tilus.bench.show.answer import regimes_table
 from triton_vs_tilus.bench.show.claims.tables import recorded_tables
+from triton_vs_tilus.bench.show.ladder import ladder_table
 from triton_vs_tilus.bench.show.spaces import sizes_table
 from triton_vs_tilus.bench.show.versions import versions_table
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 MARKED = re.compile(
-    r"(<!-- (results|problems|matrix|plots|printed|claims|counters|code|spaces|moved|regimes|versions|resources)"
+    r"(<!-- (results|problems|ladder|matrix|plots|printed|claims|counters|code|spaces|moved|regimes|versions|resources)"
     r"(?::(\S+))?((?: \S+)*) -->\n)"
     r".*?(<!-- /\2 -->)",
     re.DOTALL,
@@ -195,6 +197,16 @@ def _recorded(what: str, name: str) -> dict[Path, list[Row]]:
     return files
 
 
+def _named(what: str, rows: list[Row], patterns: list[str], file: Path) -> list[list[Row]]:
+    """The rows of each problem that a pattern names; without patterns, of every one. Raises ValueError, with the
+    marker's name, where there is none."""
+    groups = queries.by_problem(rows).items()
+    chosen = [group for name, group in groups if any(fnmatchcase(name, pattern) for pattern in patterns or ["*"])]
+    if not chosen:
+        raise ValueError(f"{what}:{file.stem}: none is {', '.join(patterns)}")
+    return chosen
+
+
 def _figure(match: re.Match[str]) -> str:
     begin, what, name, words, end = match.groups()
     if what == "launch":
@@ -311,16 +323,11 @@ class _Page:
         return tables.readme_table(rows, words or tables.README_CONTENDERS)
 
     def _problems(self, rows: list[Row], words: list[str], file: Path) -> str:
-        patterns = words or ["*"]
-        chosen = [
-            group
-            for name, group in queries.by_problem(rows).items()
-            if any(fnmatchcase(name, pattern) for pattern in patterns)
-        ]
-        if not chosen:
-            raise ValueError(f"problems:{file.stem}: none is {', '.join(patterns)}")
-        made = [tables.problem_table(group).markdown() for group in chosen]
+        made = [tables.problem_table(group).markdown() for group in _named("problems", rows, words, file)]
         return "\n".join([*made, f"{tables.source_of(rows)}. Microseconds with quartiles, times with 95% intervals.\n"])
+
+    def _ladder(self, rows: list[Row], words: list[str], file: Path) -> str:
+        return "\n".join(ladder_table(group).markdown() for group in _named("ladder", rows, words, file))
 
     def _matrix(self, rows: list[Row], words: list[str], file: Path) -> str:
         return "\n".join(table.markdown() for table in matrix.tables(rows))
