@@ -93,7 +93,8 @@ def launched(
         problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
         return problem, placement_of(problem, a, b, bias, out)
 
-    return cached_launch(kernel, pose, {"a": a, "b": b, "bias": bias}, out, config, epilogue, out_dtype)
+    # Its type, too, as an epilogue's name is equal to it.
+    return cached_launch(kernel, pose, {"a": a, "b": b, "bias": bias}, out, config, type(epilogue), epilogue, out_dtype)
 
 
 def _kind(tensor: Tensor | None) -> tuple[Any, ...] | None:

@@ -127,6 +127,14 @@ def test_a_launcher_has_its_input_checked_before_anything_else(kernel, monkeypat
         kernel.launch(a, b, **given)
 
 
+def test_an_epilogue_by_name_is_refused_after_one_that_is_equal_to_it(device):
+    a, b = tensor(M, K, device=device), tensor(K, N, device=device)
+    kernel = next(kernel for kernel in KERNELS if kernel.full_name == "tilus/data_parallel")
+    kernel.launch(a, b, epilogue=Epilogue.RELU)
+    with pytest.raises(TypeError, match="epilogue is 'relu'; accepted"):
+        kernel.launch(a, b, epilogue="relu")
+
+
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.full_name)
 def test_a_config_that_cannot_run_is_refused(kernel, device):
     problem = Matmul(M, N, K, epilogue=Epilogue.RELU)
