@@ -24,6 +24,7 @@ PACKAGES = {
     Language.TORCH: "triton_vs_tilus.bench.references",
     Language.TRITON: "triton_vs_tilus.kernels_triton",
     Language.TILUS: "triton_vs_tilus.kernels_tilus",
+    Language.PUBLISHED_TRITON: "triton_vs_tilus.bench.references.published_triton",
 }
 # Where the languages run whose contenders are checked without a GPU.
 ON_CPU = {
@@ -54,7 +55,8 @@ def not_importable() -> dict[Language, str]:
 
 
 def all_contenders(candidates: Sequence[str] = ()) -> list[Kernel]:
-    """References first, then Triton, tilus, and the candidates, each given as 'FILE.py:FUNCTION'.
+    """References first, then Triton, tilus, the sources' own designs in either, and the candidates, each given as
+    'FILE.py:FUNCTION'.
 
     Raises ValueError or FileNotFoundError for a candidate that is not one.
     """
@@ -247,11 +249,11 @@ def environment_reason(language: Language) -> str | None:
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         lacks |= {Language.TRITON: compilers.triton_lacks, Language.TILUS: compilers.tilus_lacks}
-    if reason := not_importable().get(language) or lacks.get(language, lambda: None)():
+    if reason := not_importable().get(language) or lacks.get(language.compiler, lambda: None)():
         return reason
-    return None if on_gpu or language in ON_CPU else "needs a CUDA device"
+    return None if on_gpu or language.compiler in ON_CPU else "needs a CUDA device"
 
 
 def availability(language: Language) -> str:
     """How contenders of this language run on this machine, or why they cannot: "runs in Triton's interpreter"."""
-    return environment_reason(language) or f"runs {'on the GPU' if torch.cuda.is_available() else ON_CPU[language]}"
+    return environment_reason(language) or f"runs {'on the GPU' if torch.cuda.is_available() else ON_CPU[language.compiler]}"

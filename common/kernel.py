@@ -48,7 +48,13 @@ class Language(str, Enum):
     FLASHINFER = "flashinfer"  # CUDA C++ of the serving engines
     CUTE_DSL = "cute_dsl"  # CUTLASS' Python language
     TLX = "tlx"  # Triton's low-level extensions
+    PUBLISHED_TRITON = "published_triton"  # a source's own design, written anew from its description
     CANDIDATE = "candidate"  # brought by a user, in whatever language
+
+    @property
+    def compiler(self) -> "Language":
+        """The language that a published design is written in; of others, themselves."""
+        return Language(self.value.removeprefix("published_"))
 
 
 LANGUAGES = (Language.TRITON, Language.TILUS)  # that the pairs are written in

@@ -119,6 +119,7 @@ def test_without_a_gpu_each_language_says_where_it_is_checked(monkeypatch):
         Language.TORCH: "runs on the CPU",
         Language.TRITON: "runs in Triton's interpreter",
         Language.TILUS: "runs in tilus' interpreter",
+        Language.PUBLISHED_TRITON: "runs in Triton's interpreter",
         Language.CANDIDATE: "runs on the CPU",
         Language.HELION: "needs a CUDA device",
         Language.FLASHINFER: "needs a CUDA device",

@@ -19,7 +19,7 @@ from triton_vs_tilus.bench.diagnostics.ptx import GpuKernel, classify, listing
 from triton_vs_tilus.bench.diagnostics.resources import Built, Task, compile_all, tasks
 from triton_vs_tilus.bench.show.resources import read
 from triton_vs_tilus.common import compilers
-from triton_vs_tilus.common.kernel import Kernel, Language
+from triton_vs_tilus.common.kernel import LANGUAGES, Kernel, Language
 from triton_vs_tilus.common.or_reduce import OrReduce
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.protocol import Protocol
@@ -27,7 +27,7 @@ from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 pytestmark = compiled.on_one_worker
 
-KERNELS = [kernel for kernel in contenders.all_contenders() if kernel.build is not None]
+KERNELS = [kernel for kernel in contenders.all_contenders() if kernel.language in LANGUAGES]
 FIRST_VARIANTS = list({(kernel.language, kernel.name): kernel for kernel in reversed(KERNELS)}.values())
 WIDE = Matmul(16, 256, 7168)  # rows of 16-byte multiples in either layout
 WIDE_NK = replace(WIDE, layout=Layout.NK)

@@ -186,7 +186,7 @@ def compile_all(todo: Sequence[Task], cache: Path = CACHE, workers: int | None =
 
 def _lacks(task: Task) -> str:
     """Why this machine cannot compile the task; empty where it can."""
-    if task.kernel.language is Language.TILUS and compilers.nvcc() is None:
+    if task.kernel.language.compiler is Language.TILUS and compilers.nvcc() is None:
         return "skipped: tilus compiles with nvcc, which is not found"
     return ""
 
@@ -194,15 +194,12 @@ def _lacks(task: Task) -> str:
 @lru_cache(maxsize=4096)
 def _key(task: Task) -> str:
     """A hash of all that the outcome depends on: kernel, problem, config, target, sources and compilers."""
-    package = contenders.PACKAGES[task.kernel.language].rpartition(".")[2]
-    sources = [
-        Path(__file__),
-        Path(ptx.__file__),
-        *sorted(ROOT.glob(f"{package}/*.py")),
-        *sorted(ROOT.glob("common/*.py")),
-    ]
+    language = task.kernel.language
+    packages = {contenders.PACKAGES[of].partition(".")[2] for of in (language, language.compiler)} | {"common"}
+    sources = [Path(__file__), Path(ptx.__file__)]
+    sources += [file for of in sorted(packages) for file in sorted(ROOT.joinpath(*of.split(".")).glob("*.py"))]
     config = sorted(asdict(task.config).items())
-    what = [task.kernel.full_name, task.problem.name, str(config), task.target, *compilers_of(task.kernel.language)]
+    what = [task.kernel.full_name, task.problem.name, str(config), task.target, *compilers_of(language.compiler)]
     return hashlib.sha256("\0".join([*what, *map(Path.read_text, sources)]).encode()).hexdigest()[:24]
 
 
@@ -238,7 +235,7 @@ def compile_one(
     announce(full_name)
     if kernel.build is None:
         return f"{full_name} has nothing to compile"
-    compile_kernel = _compile_triton if kernel.language is Language.TRITON else _compile_tilus
+    compile_kernel = _compile_triton if kernel.language.compiler is Language.TRITON else _compile_tilus
     try:
         build = partial(kernel.build, problem, kernel.config_from(fields))
         with TemporaryDirectory() as folder:

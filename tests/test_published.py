@@ -1,0 +1,118 @@
+"""The sources' own kernels, as published: right in the interpreters, compiled for Hopper, of the space that they had."""
+
+import compiled
+import pytest
+import torch
+import triton
+from matmul_cases import assert_right, run
+
+from triton_vs_tilus.bench import contenders, workloads
+from triton_vs_tilus.bench.diagnostics.resources import Task
+from triton_vs_tilus.bench.references.published_triton import decompose_k
+from triton_vs_tilus.common.accuracy import Judge
+from triton_vs_tilus.common.epilogue import Epilogue
+from triton_vs_tilus.common.problem import Layout, Matmul
+
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+named = contenders.find
+ids = lambda value: getattr(value, "full_name", None) or getattr(value, "name", None)  # noqa: E731
+
+# The decompose-K study.
+
+STUDY = decompose_k.KERNELS
+
+
+@pytest.mark.parametrize("kernel", STUDY, ids=ids)
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Matmul(16, 16, 1024, BF16, epilogue=Epilogue.RELU),
+        Matmul(17, 33, 1536, FP16, layout=Layout.NK, epilogue=Epilogue.RELU),  # ragged tiles, bands of 48
+        Matmul(3, 40, 768, FP32, epilogue=Epilogue.RELU),
+        Matmul(16, 48, 512, BF16),
+    ],
+    ids=ids,
+)
+def test_the_studys_kernels_are_right(kernel, problem):
+    if reason := kernel.supports(problem, None):
+        assert (reason, kernel.variant[-8:]) == ("no epilogue to leave unfused", "_unfused")
+        return
+    inputs = problem.inputs("cpu")
+    judge = Judge(problem, inputs)
+    space = kernel.configs(problem)
+    for config in (kernel.default_config(problem), space[0], space[-1]):
+        assert_right(kernel, problem, judge, run(kernel, problem, inputs, config=config), config)
+
+
+def test_the_studys_reducers_write_a_strided_c():
+    problem = Matmul(16, 24, 512, FP32, epilogue=Epilogue.RELU)
+    inputs, wide = problem.inputs("cpu"), torch.full((16, 48), float("nan"))
+    for kernel in STUDY:
+        kernel.launch(inputs.a, inputs.b, epilogue=problem.epilogue, out=wide[:, ::2])
+        assert Judge(problem, inputs).judge(wide[:, ::2]).ok
+        assert wide[:, 1::2].isnan().all()
+        wide.fill_(float("nan"))
+
+
+def test_the_studys_spaces():
+    """As its repository has them at M = N = 16: 12 tiles by 8 splits, 27 by 8; and at K = 24576 and the router."""
+    first, optimized = STUDY[0], STUDY[2]
+    deep = Matmul(16, 16, 32768)
+    assert len(first.configs(deep)) == 96 and len(optimized.configs(deep)) == 216
+    assert decompose_k.splits_of(deep, "optimized") == [2, 4, 8, 16, 32, 64, 128, 256]
+    assert decompose_k.splits_of(Matmul(16, 16, 24576), "first") == [3, 6, 12, 24, 48, 96, 192, 2, 4, 8]
+    assert decompose_k.splits_of(Matmul(1, 256, 7168), "optimized") == [2, 4, 8, 16, 7, 14, 28]
+    assert STUDY[3].configs(deep) == STUDY[2].configs(deep)
+
+
+def test_the_study_fuses_relu_alone_and_splits_evenly():
+    kernel = STUDY[2]
+    assert "ReLU alone" in kernel.supports(Matmul(16, 16, 1024, epilogue=Epilogue.SILU), None)
+    assert "there are none" in kernel.supports(Matmul(16, 16, 131), None)
+    assert "divisors of K" in kernel.supports(Matmul(16, 16, 1000), kernel.default_config(Matmul(16, 16, 1024)))
+
+
+# Compiled for Hopper, as they would run.
+
+
+def tasks():
+    with triton.knobs.runtime.scope():
+        triton.knobs.runtime.interpret = False
+        for kernel in PUBLISHED:
+            problem = OF_ITS_DOCUMENT[kernel.full_name.partition(".")[0]]
+            space = kernel.configs(problem)
+            for config in dict.fromkeys([kernel.default_config(problem), space[0], space[-1]]):
+                yield Task(kernel, problem, config, "space", "sm_90a")
+
+
+PUBLISHED = [kernel for kernel in contenders.all_contenders() if kernel.language.value.startswith("published")]
+OF_ITS_DOCUMENT = {
+    "published_triton/decompose_k": Matmul(16, 16, 32768, epilogue=Epilogue.RELU),
+}
+TASKS = compiled.wanted(*tasks())
+
+
+@compiled.on_one_worker
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: f"{task.kernel.full_name}-{task.config}")
+def test_it_compiles_for_hopper(task):
+    outcome = compiled.built(task)
+    assert not outcome.error
+    assert not any(gpu_kernel.over("sm_90a") for gpu_kernel in outcome.gpu_kernels)
+    assert any("tensor cores" in gpu_kernel.instructions for gpu_kernel in outcome.gpu_kernels)
+
+
+# Who takes part.
+
+
+@pytest.mark.parametrize("kernel", PUBLISHED, ids=ids)
+def test_it_takes_part_in_its_document_on_request(kernel):
+    problems = [problem for _, problem in workloads.problems(WORKLOAD_OF[kernel.full_name.partition(".")[0]])]
+    assert kernel.on_request
+    assert all(kernel.supports(problem, None) is None for problem in problems)
+    for problem in problems:
+        config = kernel.default_config(problem)
+        assert kernel.supports(problem, config) is None
+        assert config in kernel.configs(problem)
+
+
+WORKLOAD_OF = {"published_triton/decompose_k": "skinny-epilogue-bf16"}
