@@ -256,4 +256,7 @@ def environment_reason(language: Language) -> str | None:
 
 def availability(language: Language) -> str:
     """How contenders of this language run on this machine, or why they cannot: "runs in Triton's interpreter"."""
-    return environment_reason(language) or f"runs {'on the GPU' if torch.cuda.is_available() else ON_CPU[language.compiler]}"
+    return (
+        environment_reason(language)
+        or f"runs {'on the GPU' if torch.cuda.is_available() else ON_CPU[language.compiler]}"
+    )

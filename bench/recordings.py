@@ -17,6 +17,8 @@ def _splits(name: str, splits: Sequence[int]) -> str:
 _REDUCED = _only("decompose_k.vector", "decompose_k.tile", "decompose_k.vector_pdl", "atomic")
 _REFERENCES = f"{_only('torch', 'helion', 'flashinfer', 'tlx')} {_REDUCED}"
 _SQUARE = f"{_only('data_parallel', 'semaphore')} --timing cold,graph --rounds 20"
+PUBLISHED = "-published"  # how the recordings of the sources' own kernels end, after their workload
+_STUDY = f"{_only('published_triton/decompose_k')} {_REDUCED}"
 _CORNERS = ((16, 8192), (64, 32768))
 _EVERY_OTHER = tuple((m, k) for m in (16, 32, 48, 64) for k in (8192, 16384, 24576, 32768))
 
@@ -98,6 +100,26 @@ RECORDINGS = {
         )
         for suite, kind in (("epilogue-bf16", "bf16-kn-relu"), ("matmul-bf16", "bf16-kn"))
     },
+    # The sources' own kernels, beside ours and what their documents hold them against.
+    **{
+        f"{workload}{PUBLISHED}": f"--workload {workload} {_STUDY} {held_against} --timing cold,graph --rounds 20"
+        for workload, held_against in (
+            ("skinny-epilogue-bf16", _only("torch/custom_op.fused", "torch/compile.max_autotune_no_cudagraphs")),
+            *(
+                (f"skinny-matmul-{dtype}", _only("torch/custom_op", "torch/compile.max_autotune_no_cudagraphs"))
+                for dtype in ("bf16", "fp16", "fp32")
+            ),
+            ("router", _only("torch/decompose_k")),
+        )
+    },
+    # Where Inductor has one template with ReLU in its store, as the study shows it: K is small.
+    "template-published": " ".join(
+        [
+            "--shape 16x16x256 --layout kn --dtype bf16 --epilogue relu",
+            _only("torch/compile.max_autotune", "torch/compile.triton_templates", "data_parallel"),
+            "--timing cold,graph --rounds 40",
+        ]
+    ),
     "square-generated": " ".join(
         [
             "--workload square-generated",

@@ -29,6 +29,8 @@ MADE = {
     ),
 }
 MADE["triton/decompose_k.vector_unfused"] = MADE["triton/decompose_k.vector"]
+for variant in ("optimized", "optimized_unfused"):
+    MADE[f"published_triton/decompose_k.{variant}"] = ("published_triton", *MADE["triton/decompose_k.vector"][1:])
 
 
 def router_problem(tokens: int) -> Matmul:

@@ -1,5 +1,6 @@
 """Claims against made rows: each rule says confirmed of what confirms it, contradicted of what does not."""
 
+import fnmatch
 import io
 import re
 import sys
@@ -15,23 +16,24 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from triton_vs_tilus.bench import claims as command
-from triton_vs_tilus.bench import workloads
+from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.cli import run_command
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.journal import Journal
 from triton_vs_tilus.bench.rows.row import BASELINE, PASSED, AccuracyRecord, Launch, LaunchEnvironment, ProblemRecord
 from triton_vs_tilus.bench.show import tables
 from triton_vs_tilus.bench.show.claims import listed
-from triton_vs_tilus.bench.show.claims.claim import FEW_ROWS, VERDICTS, Claim
+from triton_vs_tilus.bench.show.claims.claim import FEW_ROWS, NOT_RECORDED, VERDICTS, Claim
 from triton_vs_tilus.bench.show.claims.evidence import NO_ROWS, NOT_TESTABLE, evidence
 from triton_vs_tilus.bench.show.claims.listed import CLAIMS
+from triton_vs_tilus.bench.show.claims.published import missing, recorded_by
 from triton_vs_tilus.bench.show.claims.rules import CONFIRMED, CONTRADICTED, Finding
 from triton_vs_tilus.bench.show.claims.rules import tile_of as tile_of_program
 from triton_vs_tilus.bench.show.claims.tables import blocks, screen, table
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 from triton_vs_tilus.kernels_triton.band import tile_of
 
-VECTOR = listed.VECTOR
+VECTOR, TILE = listed.OPTIMIZED, listed.FIRST
 
 
 def claim(beginning: str) -> Claim:
@@ -90,14 +92,14 @@ OP = "torch/custom_op.fused"
 @pytest.mark.parametrize(
     ("beginning", "workload", "times", "verdict", "measured"),
     [
-        ("With ReLU, the tile", "skinny-epilogue-bf16", {listed.TILE: 1.2, OP: 1.3}, CONFIRMED, "ahead on 0 of 28"),
-        ("With ReLU, the tile", "skinny-epilogue-bf16", {listed.TILE: 1.3, OP: 1.2}, CONTRADICTED, "ahead on 28 of 28"),
-        ("Without an epilogue, the tile", "skinny-matmul-bf16", {listed.TILE: 1, OP: 1}, CONFIRMED, "28 ties"),
+        ("With ReLU, the tile", "skinny-epilogue-bf16", {TILE: 1.2, OP: 1.3}, CONFIRMED, "ahead on 0 of 28"),
+        ("With ReLU, the tile", "skinny-epilogue-bf16", {TILE: 1.3, OP: 1.2}, CONTRADICTED, "ahead on 28 of 28"),
+        ("Without an epilogue, the tile", "skinny-matmul-bf16", {TILE: 1, OP: 1}, CONFIRMED, "28 ties"),
         ("With ReLU, the vector", "skinny-epilogue-bf16", {VECTOR: 1.4, OP: 1.3}, CONFIRMED, "median 1.077x"),
         ("With ReLU, the vector", "skinny-epilogue-bf16", {VECTOR: 1.3, OP: 1.3}, CONTRADICTED, "28 ties"),
         ("Without an epilogue, the vector", "skinny-matmul-bf16", {VECTOR: 1.4, OP: 1.3}, CONFIRMED, "28 of 28"),
-        ("The reducer's shape", "skinny-epilogue-bf16", {VECTOR: 1.12, listed.TILE: 1}, CONFIRMED, "median 1.120x"),
-        ("The reducer's shape", "skinny-epilogue-bf16", {VECTOR: 1.05, listed.TILE: 1}, CONTRADICTED, "median 1.050x"),
+        ("The reducer's shape", "skinny-epilogue-bf16", {VECTOR: 1.12, TILE: 1}, CONFIRMED, "median 1.120x"),
+        ("The reducer's shape", "skinny-epilogue-bf16", {VECTOR: 1.05, TILE: 1}, CONTRADICTED, "median 1.050x"),
         ("ReLU fused", "skinny-epilogue-bf16", {VECTOR: 1.3, listed.UNFUSED: 1}, CONFIRMED, "median 1.300x"),
         ("ReLU fused", "skinny-epilogue-bf16", {VECTOR: 1.9, listed.UNFUSED: 1}, CONTRADICTED, "median 1.900x"),
         ("Fused decompose-K is 1.5x", "skinny-epilogue-bf16", {VECTOR: 1.6}, CONFIRMED, "median 1.600x"),
@@ -118,6 +120,30 @@ OP = "torch/custom_op.fused"
 def test_what_is_compared(beginning, workload, times, verdict, measured):
     finding = judged(beginning, on_suite(workload, times))
     assert (finding.verdict, measured in finding.measured) == (verdict, True), finding
+
+
+def test_a_sources_own_kernel_decides_and_ours_is_told_beside_it():
+    theirs, our_tile = {TILE: 1.2, OP: 1.3}, "triton/decompose_k.tile"
+    finding = judged("With ReLU, the tile", on_suite("skinny-epilogue-bf16", {**theirs, our_tile: 1.4}))
+    assert finding.verdict == CONFIRMED and "ahead on 0 of 28; ours: median 1.077x" in finding.measured
+    assert finding.measured.endswith(f"({CONTRADICTED})")
+    assert "ours" not in judged("With ReLU, the tile", on_suite("skinny-epilogue-bf16", theirs)).measured
+
+
+def test_a_sources_own_kernel_without_rows_is_told_with_the_command_that_records_it():
+    finding = judged("With ReLU, the tile", on_suite("skinny-epilogue-bf16", {"triton/decompose_k.tile": 1.2, OP: 1.3}))
+    assert finding.verdict == NOT_RECORDED
+    assert finding.measured.startswith("`python bench/record.py skinny-epilogue-bf16-published`; ours: median 0.923x")
+    both = judged("fp32 has less", on_suite("skinny-matmul-bf16", {OP: 1.3})).measured
+    assert {"skinny-matmul-bf16-published", "skinny-matmul-fp32-published"} <= set(re.split(r"[ `]", both))
+
+
+def test_every_published_contender_of_a_rule_is_recorded_by_a_command():
+    known = {kernel.full_name for kernel in contenders.all_contenders()}
+    for one in CLAIMS:
+        if names := missing(evidence([]).rows, one.rule.contenders):
+            assert all(fnmatch.filter(known, name.partition(" ")[0]) for name in names)
+            assert recorded_by(names, one.workload).count("-published") >= 1, one.text
 
 
 def test_the_fastest_of_several_counts_on_each_problem():
@@ -153,16 +179,16 @@ def test_an_epilogue_taken_out_is_held_against_the_same_config_alone():
 
 @pytest.mark.parametrize(("problems", "verdict"), [(14, CONFIRMED), (13, FEW_ROWS)])
 def test_less_than_half_of_a_suite_is_no_verdict(problems, verdict):
-    rows = on_suite("skinny-epilogue-bf16", {listed.TILE: 1.2, OP: 1.3})
+    rows = on_suite("skinny-epilogue-bf16", {TILE: 1.2, OP: 1.3})
     finding = judged("With ReLU, the tile", rows[: 3 * problems])
     assert (finding.verdict, finding.problems) == (verdict, problems)
     assert f"ahead on 0 of {problems}" in finding.measured
 
 
 @pytest.mark.parametrize(("searched", "verdict"), [(14, CONFIRMED), (13, FEW_ROWS)])
-@pytest.mark.parametrize("borrower", [VECTOR, listed.TILE])
+@pytest.mark.parametrize("borrower", [VECTOR, TILE])
 def test_a_problem_counts_where_both_configs_were_searched_for_it(borrower, searched, verdict):
-    rows = on_suite("skinny-epilogue-bf16", {VECTOR: 1.12, listed.TILE: 1})
+    rows = on_suite("skinny-epilogue-bf16", {VECTOR: 1.12, TILE: 1})
     for made in [made for made in rows if made.contender == borrower][searched:]:
         made.config_source = "nearest"
     finding = judged("The reducer's shape", rows)
@@ -180,8 +206,8 @@ def test_configs_that_were_not_searched_are_told():
 
 
 def test_rows_of_another_workload_are_no_test():
-    rows = on_suite("skinny-matmul-bf16", {VECTOR: 1.3, listed.TILE: 1.0})
-    assert judged("The reducer's shape", rows).verdict == NO_ROWS
+    rows = on_suite("skinny-matmul-bf16", {VECTOR: 1.3, TILE: 1.0})
+    assert judged("The reducer's shape", rows).verdict == NOT_RECORDED
 
 
 @pytest.mark.parametrize(
@@ -313,17 +339,17 @@ def test_whether_inductor_leaves_relu_apart(program, verdict):
 
 
 def test_where_splitting_stops_paying():
-    rows = on_suite("crossover", {VECTOR: 1.0})
+    rows = on_suite("crossover", {listed.VECTOR: 1.0})
     assert judged("Decompose-K does not pay", rows).verdict == CONTRADICTED
     for made in rows:
-        if made.contender == VECTOR:
+        if made.contender == listed.VECTOR:
             speedup = 1.3 if made.problem.m <= 256 and made.problem.k >= 2048 else 0.8
             interval = {"speedup_low": speedup - 0.01, "speedup_high": speedup + 0.01}
             made.timing["cold"] = replace(made.timing["cold"], speedup=speedup, **interval)
     finding = judged("Decompose-K does not pay", rows)
     told = "at K = 8192 ahead of torch.mm up to M = N = 256, at M = N = 64 from K = 2048"
     assert finding == Finding(told, CONFIRMED, 19)
-    for made in [made for made in rows if made.contender == VECTOR][9:]:
+    for made in [made for made in rows if made.contender == listed.VECTOR][9:]:
         made.config_source = "nearest"
     told += "; 10 with a config not searched for the shape"
     assert judged("Decompose-K does not pay", rows) == Finding(told, FEW_ROWS, 9)
@@ -578,8 +604,8 @@ def test_the_test_that_a_claim_names_is_there():
 
 
 def test_of_two_measurements_of_one_problem_the_last_counts():
-    rows = on_suite("skinny-epilogue-bf16", {VECTOR: 1.45, listed.TILE: 1.3})
-    again = in_another_run(on_suite("skinny-epilogue-bf16", {VECTOR: 1.3, listed.TILE: 1.3}))
+    rows = on_suite("skinny-epilogue-bf16", {VECTOR: 1.45, TILE: 1.3})
+    again = in_another_run(on_suite("skinny-epilogue-bf16", {VECTOR: 1.3, TILE: 1.3}))
     finding = judged("The reducer's shape", [*rows, *again])
     assert (finding.verdict, finding.problems) == (CONTRADICTED, 28)
     assert "median 1.000x" in finding.measured
@@ -604,7 +630,7 @@ def test_splits_of_two_runs_are_not_held_against_each_other():
 
 
 def test_every_claim_is_in_the_table_and_counted():
-    made = table([*router_rows(), *on_suite("skinny-epilogue-bf16", {listed.TILE: 1.2, OP: 1.3})[:6]])
+    made = table([*router_rows(), *on_suite("skinny-epilogue-bf16", {TILE: 1.2, OP: 1.3})[:6]])
     assert len(made.lines) == len(CLAIMS)
     assert len({of.text for of in CLAIMS}) == len(CLAIMS)
     verdicts = [line[-1] for line in made.lines]
@@ -623,7 +649,7 @@ def printed(shown, width: int) -> list[str]:
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_a_screen_or_two_show_every_verdict(width):
-    rows = [*router_rows(), *on_suite("skinny-epilogue-bf16", {VECTOR: 1.6, listed.TILE: 1.2, OP: 1.3})]
+    rows = [*router_rows(), *on_suite("skinny-epilogue-bf16", {VECTOR: 1.6, TILE: 1.2, OP: 1.3})]
     shown = printed(screen(rows), width)
     assert len(shown) <= 115 and max(map(len, shown)) <= width
     words = " ".join(" ".join(line.split()) for line in shown)
@@ -639,7 +665,7 @@ def test_a_screen_or_two_show_every_verdict(width):
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_all_that_is_known_of_a_claim_keeps_names_whole(width):
-    rows = on_suite("skinny-epilogue-bf16", {VECTOR: 1.6, listed.TILE: 1.2, OP: 1.3})
+    rows = on_suite("skinny-epilogue-bf16", {VECTOR: 1.6, TILE: 1.2, OP: 1.3})
     shown = printed(blocks(rows), width)
     assert max(map(len, shown)) <= max(width, 2 + len("source") + 2 + max(len(one.source.url) for one in CLAIMS))
     words = set(" ".join(shown).replace(",", " ").split())

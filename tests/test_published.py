@@ -1,4 +1,4 @@
-"""The sources' own kernels, as published: right in the interpreters, compiled for Hopper, of the space that they had."""
+"""The sources' own kernels, as published: right in the interpreters, compiled for Hopper, with the space they had."""
 
 import compiled
 import pytest

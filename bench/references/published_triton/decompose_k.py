@@ -167,7 +167,9 @@ def workspace_bytes(problem: Matmul, config: StudyConfig) -> int:
 
 
 @triton.jit
-def _tile_of(pid, M: tl.constexpr, N: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
+def _tile_of(
+    pid, M: tl.constexpr, N: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr
+):
     """(pid_m, pid_n), GROUP_M rows of tiles at a time."""
     tiles_m = tl.cdiv(M, BLOCK_M)
     in_group = GROUP_M * tl.cdiv(N, BLOCK_N)

@@ -10,10 +10,12 @@ import pandas as pd
 from triton_vs_tilus.bench import workloads
 from triton_vs_tilus.bench.rows.row import ProblemRecord
 from triton_vs_tilus.bench.show.claims.evidence import NO_ROWS, NOT_TESTABLE, Evidence, Untested, named
+from triton_vs_tilus.bench.show.claims.published import missing, ours, recorded_by
 from triton_vs_tilus.bench.show.claims.rules import CONFIRMED, CONTRADICTED, Finding, Rule
 
+NOT_RECORDED = "not recorded yet"  # the source's own kernel, on its workload
 FEW_ROWS = "too few rows"  # with searched configs, for less than half of the suite that the claim is about
-VERDICTS = (CONFIRMED, CONTRADICTED, NOT_TESTABLE, FEW_ROWS, NO_ROWS)
+VERDICTS = (CONFIRMED, CONTRADICTED, NOT_TESTABLE, NOT_RECORDED, FEW_ROWS, NO_ROWS)
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,9 @@ class Source:
 @dataclass(frozen=True)
 class Claim:
     """rule, and the rows that test it: those of the rule's contenders, in this workload (a pattern), on these problems.
+
+    A claim of a source's own kernel is judged by the rows of that kernel as published; what the same rule says of ours
+    is told beside it.
 
     where   the problems, as a condition of pandas' query on m, n, k and dtype; all where empty
     there   what the source ran, where that is not what its name says
@@ -70,19 +75,31 @@ class Claim:
         """The rows that test it, for a reader."""
         if not self.rule.contenders:
             return ""
-        names = ", ".join(f"`{pattern}`" for pattern in self.rule.contenders)
+        every = dict.fromkeys([*self.rule.contenders, *ours(self.rule).contenders])
+        names = ", ".join(f"`{pattern}`" for pattern in every)
         counted = ", counters" if self.rule.counted else ""
         return f"{'any' if self.workload == '*' else self.workload}{counted}: {names}"
 
     def finding(self, evidence: Evidence) -> Finding:
         """The figures and the verdict. A verdict on a suite takes half of its problems, with searched configs; one on
         figures that depend on a GPU or a version takes rows of these, and other rows tell their figures alone."""
-        frame = evidence.launches if self.rule.counted else evidence.rows
-        chosen = named(self._of_problems(frame), *self.rule.contenders)
+        found, rule = self._finding(self.rule, evidence), ours(self.rule)
+        if rule == self.rule:
+            return found
+        own = self._finding(rule, evidence)
+        if own.verdict == NO_ROWS:
+            return found
+        return replace(found, measured=f"{found.measured}; ours: {own.measured} ({own.verdict})")
+
+    def _finding(self, rule: Rule, evidence: Evidence) -> Finding:
+        frame = evidence.launches if rule.counted else evidence.rows
+        chosen = named(self._of_problems(frame), *rule.contenders)
+        if lacking := missing(chosen, rule.contenders):
+            return Finding(f"`{recorded_by(lacking, self.workload)}`", NOT_RECORDED)
         there = chosen[self._as_there(chosen)]
         why = self.unlike or (f"no rows {self._only}" if there.empty and self._only else "")
         try:
-            finding = self.rule.finding(chosen if there.empty else there)
+            finding = rule.finding(chosen if there.empty else there)
         except Untested as untested:
             return Finding(why, NOT_TESTABLE) if why else Finding(str(untested), untested.verdict)
         if why:
