@@ -25,6 +25,7 @@ PACKAGES = {
     Language.TRITON: "triton_vs_tilus.kernels_triton",
     Language.TILUS: "triton_vs_tilus.kernels_tilus",
     Language.PUBLISHED_TRITON: "triton_vs_tilus.bench.references.published_triton",
+    Language.PUBLISHED_TILUS: "triton_vs_tilus.bench.references.published_tilus",
 }
 # Where the languages run whose contenders are checked without a GPU.
 ON_CPU = {

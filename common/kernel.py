@@ -48,6 +48,7 @@ class Language(str, Enum):
     FLASHINFER = "flashinfer"  # CUDA C++ of the serving engines
     CUTE_DSL = "cute_dsl"  # CUTLASS' Python language
     TLX = "tlx"  # Triton's low-level extensions
+    PUBLISHED_TILUS = "published_tilus"
     PUBLISHED_TRITON = "published_triton"  # a source's own design, written anew from its description
     CANDIDATE = "candidate"  # brought by a user, in whatever language
 

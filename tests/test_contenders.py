@@ -67,7 +67,7 @@ def test_an_unknown_name_is_told_the_known_ones():
 
 def test_a_package_that_cannot_be_imported_costs_only_its_own(no_tilus):
     lost = set(Language) - {kernel.language for kernel in contenders.all_contenders()}
-    assert lost == {Language.TILUS, Language.CANDIDATE}
+    assert lost == {Language.TILUS, Language.PUBLISHED_TILUS, Language.CANDIDATE}
     reason = contenders.not_importable()[Language.TILUS]
     assert "kernels_tilus cannot be imported: AttributeError: module 'tvm_ffi'" in reason
     with pytest.raises(KeyError, match="cannot be imported"):
@@ -120,6 +120,7 @@ def test_without_a_gpu_each_language_says_where_it_is_checked(monkeypatch):
         Language.TRITON: "runs in Triton's interpreter",
         Language.TILUS: "runs in tilus' interpreter",
         Language.PUBLISHED_TRITON: "runs in Triton's interpreter",
+        Language.PUBLISHED_TILUS: "runs in tilus' interpreter",
         Language.CANDIDATE: "runs on the CPU",
         Language.HELION: "needs a CUDA device",
         Language.FLASHINFER: "needs a CUDA device",

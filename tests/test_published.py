@@ -8,10 +8,12 @@ from matmul_cases import assert_right, run
 
 from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.diagnostics.resources import Task
+from triton_vs_tilus.bench.references.published_tilus import matmul
 from triton_vs_tilus.bench.references.published_triton import decompose_k
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.protocol import Protocol
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 named = contenders.find
@@ -72,6 +74,51 @@ def test_the_study_fuses_relu_alone_and_splits_evenly():
     assert "divisors of K" in kernel.supports(Matmul(16, 16, 1000), kernel.default_config(Matmul(16, 16, 1024)))
 
 
+# The tilus tutorial.
+
+TUTORIAL = matmul.KERNELS
+
+
+@pytest.mark.parametrize("kernel", TUTORIAL, ids=ids)
+@pytest.mark.parametrize("problem", [Matmul(130, 72, 200, FP16), Matmul(64, 128, 256, FP16)], ids=ids)
+def test_the_tutorials_kernels_are_right(kernel, problem):
+    """Of v5 also 4 and 12 splits, the last of which have no step of K left."""
+    inputs = problem.inputs("cpu")
+    judge = Judge(problem, inputs)
+    space = kernel.configs(problem)
+    for config in dict.fromkeys([*space[: 3 if kernel.variant == "v5" else 1], space[-1]]):
+        assert_right(kernel, problem, judge, run(kernel, problem, inputs, config=config), config)
+
+
+def test_the_tutorials_spaces_and_turns():
+    sizes = {kernel.variant: len(kernel.configs(Matmul(64, 64, 64, FP16))) for kernel in TUTORIAL}
+    assert sizes == {"v0": 1, "v1": 1, "v2": 12, "v3": 12, "v4": 36, "v5": 192}
+    assert [kernel.variant for kernel in TUTORIAL if kernel.protocol is Protocol.SERIAL] == ["v5"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (Matmul(64, 64, 64, BF16), "fp16 alone"),
+        (Matmul(64, 64, 64, FP16, FP32), "fp16 alone"),
+        (Matmul(64, 64, 64, FP16, layout=Layout.NK), r"\[K, N\] alone"),
+        (Matmul(64, 64, 64, FP16, epilogue=Epilogue.RELU), "no epilogue; asked for: relu"),
+    ],
+    ids=ids,
+)
+def test_the_tutorial_sits_out_with_a_reason(problem, reason):
+    inputs = problem.inputs("cpu")
+    for kernel in TUTORIAL:
+        with pytest.raises(ValueError, match=reason):
+            run(kernel, problem, inputs, out_dtype=problem.out_dtype)
+
+
+def test_the_tutorial_takes_contiguous_tensors_alone():
+    a, b = torch.zeros(64, 128, dtype=FP16), torch.zeros(64, 64, dtype=FP16)
+    with pytest.raises(ValueError, match="contiguous tensors, as published"):
+        TUTORIAL[0].launch(a[:, :64], b)
+
+
 # Compiled for Hopper, as they would run.
 
 
@@ -88,6 +135,7 @@ def tasks():
 PUBLISHED = [kernel for kernel in contenders.all_contenders() if kernel.language.value.startswith("published")]
 OF_ITS_DOCUMENT = {
     "published_triton/decompose_k": Matmul(16, 16, 32768, epilogue=Epilogue.RELU),
+    "published_tilus/matmul": Matmul(4096, 4096, 4096, FP16),
 }
 TASKS = compiled.wanted(*tasks())
 
@@ -115,4 +163,7 @@ def test_it_takes_part_in_its_document_on_request(kernel):
         assert config in kernel.configs(problem)
 
 
-WORKLOAD_OF = {"published_triton/decompose_k": "skinny-epilogue-bf16"}
+WORKLOAD_OF = {
+    "published_triton/decompose_k": "skinny-epilogue-bf16",
+    "published_tilus/matmul": "square-tutorial",
+}
