@@ -112,6 +112,14 @@ RECORDINGS = {
             ("router", _only("torch/decompose_k")),
         )
     },
+    f"square-tutorial{PUBLISHED}": f"--workload square-tutorial {_only('published_tilus/matmul')} {_SQUARE}",
+    f"tutorial-splits{PUBLISHED}": " ".join(
+        [
+            "--shape 128x256x14336 --layout kn --dtype fp16",
+            _only(*(f"published_tilus/matmul.v5@s{split}" for split in (1, 4, 12, 16))),
+            _splits("semaphore.fp32", (1, 4, 12, 16)),
+        ]
+    ),
     # Where Inductor has one template with ReLU in its store, as the study shows it: K is small.
     "template-published": " ".join(
         [

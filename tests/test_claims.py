@@ -142,7 +142,7 @@ def test_every_published_contender_of_a_rule_is_recorded_by_a_command():
     known = {kernel.full_name for kernel in contenders.all_contenders()}
     for one in CLAIMS:
         if names := missing(evidence([]).rows, one.rule.contenders):
-            assert all(fnmatch.filter(known, name.partition(" ")[0]) for name in names)
+            assert all(fnmatch.filter(known, re.split("[ @]", name)[0]) for name in names)
             assert recorded_by(names, one.workload).count("-published") >= 1, one.text
 
 
@@ -358,13 +358,13 @@ def test_where_splitting_stops_paying():
 def test_splits_one_against_another():
     rows = [
         row(BASELINE),
-        *(row(f"tilus/semaphore.fp32@s{split}", us=us) for split, us in ((1, 8.0), (4, 5.0), (8, 6.0))),
+        *(row(f"{listed.V5}@s{split}", us=us) for split, us in ((1, 8.0), (4, 5.0), (8, 6.0))),
     ]
     finding = judged("Splitting K pays", rows)
     assert finding == Finding("1x256x7168-bf16-nk: 4 splits, 1.60x one", CONFIRMED)
     assert judged("Splitting K pays", rows[:2]).verdict == CONTRADICTED
     assert judged("Splitting K pays", [rows[0], *rows[2:]]).verdict == NO_ROWS
-    within_noise = row("tilus/semaphore.fp32@s4", us=7.9)
+    within_noise = row(f"{listed.V5}@s4", us=7.9)
     assert judged("Splitting K pays", [*rows[:2], within_noise]).verdict == CONTRADICTED
 
 
@@ -373,13 +373,13 @@ def test_of_two_kernels_of_one_split_the_faster_counts():
         row(f"tilus/semaphore.{variant}@s{split}", us=us)
         for variant, split, us in (("fp32", 1, 6.0), ("fp32", 4, 5.0), ("in_place", 1, 8.0), ("in_place", 4, 9.0))
     ]
-    assert judged("Splitting K pays", rows).measured.endswith("4 splits, 1.20x one")
+    assert "4 splits, 1.20x one" in judged("Splitting K pays", rows).measured
 
 
 @pytest.mark.parametrize(("equal", "verdict"), [(True, CONFIRMED), (False, CONTRADICTED)])
 def test_whether_repeats_are_equal(equal, verdict):
     rows = router_rows()
-    rows[2].bitwise_equal = equal
+    rows[2] = replace(rows[2], contender=listed.V5, bitwise_equal=equal)
     assert judged("The semaphore makes", rows).verdict == verdict
 
 
@@ -624,7 +624,7 @@ def test_of_two_rows_of_one_contender_on_one_problem_the_last_counts():
 
 
 def test_splits_of_two_runs_are_not_held_against_each_other():
-    one, four = (row(f"tilus/semaphore.fp32@s{split}", us=us) for split, us in ((1, 8.0), (4, 5.0)))
+    one, four = (row(f"{listed.V5}@s{split}", us=us) for split, us in ((1, 8.0), (4, 5.0)))
     assert judged("Splitting K pays", [one, four]).verdict == CONFIRMED
     assert judged("Splitting K pays", [one, *in_another_run([four])]).verdict == CONTRADICTED
 

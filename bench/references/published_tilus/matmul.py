@@ -34,7 +34,7 @@ from torch import Tensor
 from triton_vs_tilus.common.call import launched
 from triton_vs_tilus.common.checks import chosen_variant
 from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.kernel import Kernel, Language, MatmulConfig, Space, tiles_of
+from triton_vs_tilus.common.kernel import Kernel, Language, MatmulConfig, Space, space_of, tiles_of
 from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, contiguous
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.protocol import Protocol
@@ -69,8 +69,8 @@ SPACES = {
 
 
 def space(problem: Matmul, *, variant: str) -> Space:
-    """The tutorial's, whatever the problem."""
-    return Space(SPACES[variant])
+    """The tutorial's, without what v5 cannot run."""
+    return space_of(SPACES[variant], partial(supports, problem, variant=variant))
 
 
 def default_config(problem: Matmul, *, variant: str) -> TutorialConfig:
@@ -91,6 +91,17 @@ def supports(problem: Matmul, config: TutorialConfig | None = None, *, variant: 
         return reason
     if config is not None and config not in SPACES[variant]:
         return f"none of the {len(SPACES[variant])} configs of the tutorial's {variant}"
+    return short_band(problem, config or SPACES[variant][0]) if variant == "v5" else None
+
+
+def short_band(problem: Matmul, config: TutorialConfig) -> str | None:
+    """Why v5 sits out where a band, the last for one, has fewer steps than its pipeline has copies ahead: it frees
+    their memory for C's tile while they are under way."""
+    band = cdiv(cdiv(problem.k, config.split_k), config.block_k)
+    fewest = min(band, cdiv(problem.k, config.block_k) - (config.split_k - 1) * band)
+    least = config.num_stages - 1
+    if fewest < least:
+        return f"as published, a band of {max(fewest, 0)} steps leaves copies under way; {least} or more"
     return None
 
 

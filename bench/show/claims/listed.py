@@ -30,6 +30,7 @@ from triton_vs_tilus.bench.show.claims.rules import (
 FIRST = "published_triton/decompose_k.first"
 OPTIMIZED = "published_triton/decompose_k.optimized"
 UNFUSED = "published_triton/decompose_k.optimized_unfused"
+V5 = "published_tilus/matmul.v5"
 VECTOR = "triton/decompose_k.vector"
 FUSED_OP = "torch/custom_op.fused"
 ANY_OP = "torch/custom_op.*"
@@ -215,12 +216,12 @@ CLAIMS = (
     Claim(
         "Splitting K pays where M and N are small and K is deep",
         TUTORIAL,
-        SplittingPays(("tilus/semaphore.*@s*",)),
+        SplittingPays((f"{V5}@s*",)),
     ),
     Claim(
         "The semaphore makes the blocks of a tile add in order",
         TUTORIAL,
-        RepeatsEqual(("tilus/semaphore.*", "tilus/semaphore.*@s*")),
+        RepeatsEqual((V5,)),
     ),
     Claim(
         "requires_clean zeroes a global tensor before each launch",
