@@ -297,7 +297,7 @@ class MatmulV5(TutorialScript):
             semaphores = self.global_tensor(dtype=int32, shape=[tiles_m, tiles_n], requires_clean=True)
         else:
             semaphores = self.global_view(semaphores_ptr, dtype=int32, shape=[tiles_m, tiles_n])
-        semaphore: ~int32 = semaphores[self.blockIdx.x, self.blockIdx.y].item_ptr()
+        semaphore: ~int32 = semaphores[self.blockIdx.x, self.blockIdx.y].item_ptr()  # type: ignore[valid-type]
         if self.blockIdx.z > 0:
             self.lock_semaphore(semaphore, value=self.blockIdx.z)
             so_far = self.load_global(gc, offsets=[offset_m, offset_n], shape=[self.block_m, self.block_n])

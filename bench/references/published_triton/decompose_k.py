@@ -23,7 +23,7 @@ decided here: notes/as_published.md.
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import triton
@@ -285,7 +285,7 @@ def plan(problem: Matmul, config: StudyConfig, placement: Placement, *, variant:
     tile = {"BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "GROUP_M": config.group_m}
     strides = dict(zip(("STRIDE_AM", "STRIDE_BK", "STRIDE_BN"), placement.in_strides, strict=True))
     precision = "ieee" if problem.dtype is torch.float32 else "tf32"
-    meta = {"M": m, "N": n, "K": k, **strides, "SPLIT_K": split_k, **tile, "BLOCK_K": config.block_k}
+    meta: dict[str, Any] = {"M": m, "N": n, "K": k, **strides, "SPLIT_K": split_k, **tile, "BLOCK_K": config.block_k}
     meta |= {"PRECISION": precision, "num_warps": config.num_warps, "num_stages": config.num_stages}
     partials = Launch(_partials_kernel, (Slot.A, Slot.B, Slot.SCRATCH), (tiles, split_k), meta)
 
