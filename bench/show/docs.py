@@ -250,8 +250,8 @@ def _us(row: Row) -> float:
 
 
 def _rows(name: str, problems: str, *contenders: str) -> list[list[tuple[Row, ...]]]:
-    """Of every device, for each problem the fastest row that each pattern names. A control, or a kernel with the other
-    language's config, counts only where its own name is given."""
+    """Of every device, for each problem the fastest row that each pattern names, of the last measurement that has all
+    of them. A control, or a kernel with the other language's config, counts only where its own name is given."""
 
     def of(group: Sequence[Row], named: str) -> list[Row]:
         others = [row for row in queries.contending(group) if fnmatchcase(row.contender, named)]
@@ -259,17 +259,20 @@ def _rows(name: str, problems: str, *contenders: str) -> list[list[tuple[Row, ..
 
     found = []
     for rows in _recorded("figures", name).values():
-        groups = queries.by_problem(queries.timed_together(rows, "cold"))
-        named = {
-            problem: [of(group, one) for one in contenders]
-            for problem, group in groups.items()
-            if any(fnmatchcase(problem, pattern) for pattern in problems.split(","))
-        }
-        if not named:
+        measured: dict[str, dict[tuple[str, str], list[Row]]] = {}
+        for row in sorted(queries.passed(rows, "cold"), key=lambda row: row.time):
+            if any(fnmatchcase(row.problem.name, pattern) for pattern in problems.split(",")):
+                measured.setdefault(row.problem.name, {}).setdefault(row.measurement, []).append(row)
+        if not measured:
             raise ValueError(f"{name}: no problem is {problems}")
-        if lacking := [problem for problem, rows in named.items() if not all(rows)]:
+        named = {
+            problem: [[of(group, one) for one in contenders] for group in groups.values()]
+            for problem, groups in measured.items()
+        }
+        whole = {problem: [groups for groups in each if all(groups)] for problem, each in named.items()}
+        if lacking := [problem for problem, each in whole.items() if not each]:
             raise ValueError(f"{name}: {', '.join(lacking)}: not all of {', '.join(contenders)} were timed")
-        found.append([tuple(min(rows, key=_us) for rows in groups) for groups in named.values()])
+        found.append([tuple(min(rows, key=_us) for rows in each[-1]) for each in whole.values()])
     return found
 
 
