@@ -75,6 +75,13 @@ class Pooled(NamedTuple):
     given: Any
 
 
+def launch(script: Any, *args: Any) -> None:
+    """Runs an instantiated Script on CPU tensors, in the interpreter."""
+    from triton_vs_tilus.kernels_tilus import interpreter
+
+    interpreter.run(script, *args)
+
+
 def load(step: Launch, plan: Plan, device: torch.device) -> Run:
     """common.plan.Load."""
     if isinstance(step.kernel, Pooled):
@@ -85,9 +92,7 @@ def load(step: Launch, plan: Plan, device: torch.device) -> Run:
 
         return run_either
     if device.type == "cpu":
-        from triton_vs_tilus.kernels_tilus import interpreter
-
-        return lambda stream, args: interpreter.run(step.kernel, *args)
+        return lambda stream, args: launch(step.kernel, *args)
     start = _launch_function(step.kernel)
 
     def run(stream: int, args: tuple[Any, ...]) -> None:

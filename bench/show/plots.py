@@ -41,6 +41,8 @@ COLOURS = {
     "cute_dsl": "#8C510A",
     "tlx": "#56B4E9",
     "candidate": "#009E73",
+    "published_triton": "#6A9FC4",
+    "published_tilus": "#E8A27C",
 }
 OTHER_COLOUR = "#999999"
 MARKERS = {
