@@ -134,17 +134,16 @@ def test_the_tutorial_takes_contiguous_tensors_alone():
         TUTORIAL[0].launch(a[:, :64], b)
 
 
-# Compiled for Hopper, as they would run.
+# Compiled for Hopper, as they would run: of each document the last of its designs, which has all that the others have.
 
 
 def tasks():
     with triton.knobs.runtime.scope():
         triton.knobs.runtime.interpret = False
         for kernel in PUBLISHED:
-            problem = OF_ITS_DOCUMENT[kernel.full_name.partition(".")[0]]
-            space = kernel.configs(problem)
-            for config in dict.fromkeys([kernel.default_config(problem), space[0], space[-1]]):
-                yield Task(kernel, problem, config, "space", "sm_90a")
+            if kernel.variant in ("optimized", "v5"):
+                problem = OF_ITS_DOCUMENT[kernel.full_name.partition(".")[0]]
+                yield Task(kernel, problem, kernel.default_config(problem), "space", "sm_90a")
 
 
 PUBLISHED = [kernel for kernel in contenders.all_contenders() if kernel.language.value.startswith("published")]
