@@ -29,8 +29,9 @@ def _skinny(sizes: Sequence[tuple[int, int]], kind: str) -> str:
 
 # By the name of the file: what compare.py is called with.
 RECORDINGS = {
-    "router-nk": "--workload router --timing cold,graph,warm --energy",
-    "router-kn": "--workload router --layout kn --timing cold,graph --energy",
+    "router-nk": "--workload router --timing cold,graph,warm",
+    "router-kn": "--workload router --layout kn --timing cold,graph",
+    "router-costs": "--shape 16x256x7168 --timing graph,host --energy",  # what a launch takes of host and power
     **{
         f"router-matched-{layout}": f"--workload router --layout {layout} --matched {_only('triton', 'tilus')}"
         for layout in ("nk", "kn")
