@@ -2,7 +2,8 @@
 
     python bench/record.py                            # all of them, one at a time on each GPU of this machine
     python bench/record.py router-nk or_reduce-int64  # these
-    python bench/record.py --list                     # the commands, and how many of their rows are recorded
+    python bench/record.py --list                     # the files, and how many of their rows are recorded
+    python bench/record.py --list router-nk           # with their commands
 
 The configs that were searched on this machine go into the shipped tables first, so that the table which the rows were
 measured with can be committed beside them. A file is replaced when its command has measured all, and everything that
@@ -40,8 +41,8 @@ Asked = dict[tuple[str, str], tuple["Problem", "Kernel"]]  # by the names of pro
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="*", help="of a file under bench/results, without its ending (default: all)")
-    commands = "the commands, how many of their rows are recorded, and how many of these have a former config"
-    parser.add_argument("--list", action="store_true", help=commands)
+    listed = "the files (with their commands, if named), how many rows are recorded, and how many have a former config"
+    parser.add_argument("--list", action="store_true", help=listed)
     return parser
 
 
@@ -56,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = args.name or list(RECORDINGS)
     if args.list:
         tables.console(verbose=True).print(_list(names))
+        for name in args.name:
+            print(f"{name}: python bench/compare.py {RECORDINGS[name]}")
         return ExitCode.OK
     gpus = _gpus()
     if not gpus:
@@ -190,7 +193,6 @@ def _has_former_config(row: "Row", problem: "Problem", kernel: "Kernel", slug: s
 
 
 def _list(names: Sequence[str]) -> "Table":
-    from triton_vs_tilus.bench.recordings import RECORDINGS
     from triton_vs_tilus.bench.rows import queries
     from triton_vs_tilus.bench.show import tables
 
@@ -203,9 +205,9 @@ def _list(names: Sequence[str]) -> "Table":
             former = sum(_has_former_config(row, *asked[row.problem.name, row.contender], slug) for row in rows)
             count = f"{len(rows)} of {len(asked)} ({slug})"
             by_device.append(f"{count}, {former} with a former config" if former else count)
-        lines.append([name, "; ".join(by_device) or "none", f"python bench/compare.py {RECORDINGS[name]}"])
-    foot = "A former config: the tuned table has changed since, and the command would take another."
-    return tables.Table("recordings", ["file", "rows", "command"], lines, foot=foot)
+        lines.append([name, "; ".join(by_device) or "none"])
+    foot = "A former config: the tuned table has changed since, and the command would take another.\nCommands: --list FILE"
+    return tables.Table("recordings", ["file", "rows"], lines, foot=foot)
 
 
 if __name__ == "__main__":

@@ -103,18 +103,18 @@ class Lines(Shown):
     """A line a row, and in between one at most every EVERY_S."""
 
     _rows = _done = 0
-    _last_s = 0.0
+    _start_s = _last_s = 0.0
 
     def started(self, journal: Path | None, rows: int) -> None:
         super().started(journal, rows)
-        self._rows = rows
+        self._rows, self._start_s = rows, time.monotonic()
 
     def building(self, problem: Problem, built: int, programs: int) -> None:
         self._sometimes(f"{problem.name}: {built} of {programs} programs built", now=built == 0)
 
     def measuring(self, problem: Problem) -> None:
         super().measuring(problem)
-        self._print(problem.name)
+        self._print(f"{problem.name}{self._left()}")
 
     def running(self, contender: str) -> None:
         self._sometimes(f"{self._problem}: {contender}")
@@ -122,6 +122,13 @@ class Lines(Shown):
     def measured(self, row: Row) -> None:
         self._done += 1
         self._print(f"{self._done} of {self._rows}: {self._problem}: {row.contender}: {row.status}")
+
+    def _left(self) -> str:
+        """How long the rest will take, at the pace of the rows so far."""
+        if not self._done:
+            return ""
+        left_s = (time.monotonic() - self._start_s) / self._done * (self._rows - self._done)
+        return f": about {max(1, round(left_s / 60))} min left"
 
     def _sometimes(self, text: str, now: bool = False) -> None:
         if now or time.monotonic() - self._last_s >= EVERY_S:
