@@ -206,7 +206,7 @@ def _list(names: Sequence[str]) -> "Table":
             count = f"{len(rows)} of {len(asked)} ({slug})"
             by_device.append(f"{count}, {former} with a former config" if former else count)
         lines.append([name, "; ".join(by_device) or "none"])
-    foot = "A former config: the tuned table has changed since, and the command would take another.\nCommands: --list FILE"
+    foot = "former config: the tuned table has changed since, the command would take another. Commands: --list FILE"
     return tables.Table("recordings", ["file", "rows"], lines, foot=foot)
 
 

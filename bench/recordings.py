@@ -36,7 +36,8 @@ RECORDINGS = {
         f"router-matched-{layout}": f"--workload router --layout {layout} --matched {_only('triton', 'tilus')}"
         for layout in ("nk", "kn")
     },
-    "models": f"--workload models {_only('torch/linear')} --timing cold,host --rounds 20",
+    # Numbers of tokens between these share their programs (common/dispatch.py).
+    "models": f"--workload models --tokens 1,4,16,64,256,1024 {_only('torch/linear')} --timing cold,host --rounds 20",
     "chain": "--workload chain --timing graph --rounds 40",
     "skinny-epilogue-bf16": "--workload skinny-epilogue-bf16 --timing cold,graph --rounds 20",
     **{
