@@ -38,6 +38,11 @@ RECORDINGS = {
     },
     # Numbers of tokens between these share their programs (common/dispatch.py).
     "models": f"--workload models --tokens 1,4,16,64,256,1024 {_only('torch/linear')} --timing cold,host --rounds 20",
+    # What the call takes of the host, beside torch.nn.functional.linear.
+    "linear-costs": (
+        f"--workload router --tokens 1,16,1024 {_only('torch/functional_linear', 'torch/linear')} "
+        "--timing graph,host --rounds 40"
+    ),
     "chain": "--workload chain --timing graph --rounds 40",
     "skinny-epilogue-bf16": "--workload skinny-epilogue-bf16 --timing cold,graph --rounds 20",
     **{

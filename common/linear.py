@@ -96,13 +96,9 @@ class _Language:
         Differentiable, by products of torch. Raises TypeError for tensors of different dtypes, and for an activation or
         out_dtype that is none of those; ValueError for shapes that do not fit, and for tensors on different devices.
         """
-        if torch.compiler.is_compiling() or (
-            torch.is_grad_enabled()
-            and (x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad))
-        ):
-            return self.op(x, weight, bias, activation, deterministic, out_dtype)
-        with torch._C._AutoDispatchBelowAutograd():  # which is in Python, and takes as long as a launch
-            return self.op(x, weight, bias, activation, deterministic, out_dtype)
+        # The operator's way through torch's dispatcher takes as long as a launch.
+        compute = self._on_gpu if _is_eager(x, weight, bias) else self.op
+        return compute(x, weight, bias, activation, deterministic, out_dtype)
 
     def matmul(
         self, a: Tensor, b: Tensor, *, deterministic: bool = False, out_dtype: torch.dtype | None = None
@@ -180,10 +176,12 @@ class _Language:
     ) -> Tensor:
         deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
         key = (
-            *(x.shape, x.stride(), x.dtype, x.data_ptr() % WIDEST, x.device),
-            *(weight.shape, weight.stride(), weight.dtype, weight.data_ptr() % WIDEST, weight.device),
+            *(x.shape, x.stride(), x.dtype, x.data_ptr() % WIDEST, x.get_device()),
+            *(weight.shape, weight.stride(), weight.dtype, weight.data_ptr() % WIDEST, weight.get_device()),
             *(activation, deterministic, out_dtype),
-            None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.data_ptr() % WIDEST, bias.device),
+            None
+            if bias is None
+            else (bias.shape, bias.stride(), bias.dtype, bias.data_ptr() % WIDEST, bias.get_device()),
         )
         run = self._runs.get(key)
         if run is None:
@@ -255,11 +253,33 @@ class _Language:
         laid_out = rows.data_ptr() == x.data_ptr()
 
         def by_kernel(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-            out = torch.empty(shape, dtype=dtype, device=device)
+            out = x.new_empty(shape, dtype=dtype)
             call(out, x if laid_out else _rows(x), weight, bias)
             return out
 
         return keep(by_kernel)
+
+
+_TENSORS = {Tensor, torch.nn.Parameter}
+
+
+def _is_eager(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether only the GPU's implementation of the operator would see the call: plain tensors on a GPU, nothing to
+    differentiate, cast, trace, transform or intercept."""
+    if (
+        torch.compiler.is_compiling()
+        or torch._C._is_torch_function_mode_enabled()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._get_tracing_state() is not None
+        or torch.is_autocast_enabled("cuda")
+    ):
+        return False
+    gradients = torch.is_grad_enabled()
+    for tensor in (x, weight) if bias is None else (x, weight, bias):
+        if type(tensor) not in _TENSORS or not tensor.is_cuda or (gradients and tensor.requires_grad):
+            return False
+    return True
 
 
 def way(

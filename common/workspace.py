@@ -123,8 +123,10 @@ def _of_capture(count: int, index: int, stream: int) -> Tensor:
 
 def is_capturing(device: torch.device) -> bool:
     """Whether the device's current stream is being captured."""
+    if device.index in (None, torch._C._cuda_getDevice()):  # as in every launch; the context takes longer than asking
+        return torch._C._cuda_isCurrentStreamCapturing()
     with devices.on(device):
-        return torch.cuda.is_current_stream_capturing()
+        return torch._C._cuda_isCurrentStreamCapturing()
 
 
 def _zeros(count: int, device: torch.device) -> Tensor:

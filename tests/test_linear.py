@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import BaseTorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.common import building, dispatch, linear, plan, tuned
@@ -33,6 +35,38 @@ def operator(package):
 
 
 # In torch
+
+
+def test_a_plain_call_on_a_gpu_alone_goes_past_torchs_dispatcher(monkeypatch):
+    def is_eager(*given):
+        return linear._is_eager(*given)
+
+    x, weight, bias = tensors(4)
+    assert not is_eager(x, weight, None)  # on a CPU
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda tensor: True), raising=False)
+    assert is_eager(x, weight, None) and is_eager(x, weight, bias)
+
+    parameter = torch.nn.Parameter(weight)
+    assert not is_eager(x, parameter, bias) and not is_eager(x, weight, parameter)
+    with torch.no_grad():
+        assert is_eager(x, parameter, bias)
+    with torch.inference_mode():
+        assert is_eager(x, parameter, bias)
+    assert not is_eager(x.as_subclass(type("Own", (torch.Tensor,), {})), weight, None)
+
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        assert not is_eager(x, weight, None)
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+    for mode in (BaseTorchFunctionMode, TorchDispatchMode):
+        with mode():
+            assert not linear._is_eager(x, weight, None)
+    seen = []
+    torch.vmap(lambda row: seen.append(is_eager(row, weight, None)) or row)(x)
+    torch.jit.trace(lambda x: seen.append(is_eager(x, weight, None)) or x, x, check_trace=False)
+    torch.compile(lambda x: x + is_eager(x, weight, None), backend=lambda graph, _: seen.append(graph) or graph)(x)
+    assert seen[:2] == [False, False] and "is_eager" not in seen[2].code
 
 
 @each_package
