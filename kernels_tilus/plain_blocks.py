@@ -6,7 +6,7 @@ the block for a cluster of its own, so that instructions on clusters mean the sa
 
 Importing this module changes tilus for the process; `launching` imports it, and so does every kernel.
 
-Source: notes/tilus_findings.md, 13; PTX ISA, "Cluster of Cooperative Thread Arrays".
+Source: notes/tilus_compiler.md, 13; PTX ISA, "Cluster of Cooperative Thread Arrays".
 """
 
 from dataclasses import dataclass
