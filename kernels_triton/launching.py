@@ -7,6 +7,7 @@ import torch
 import triton
 from torch import Tensor
 from triton.runtime.jit import MockTensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from triton_vs_tilus.common.plan import Backend, Launch, Placement, Plan, Run, Slot
 from triton_vs_tilus.common.problem import Layout, Matmul
@@ -23,17 +24,13 @@ def load(step: Launch, plan: Plan, device: torch.device) -> Run:
     """common.plan.Load. Raises ValueError for a CPU where kernels are compiled."""
     _check_device(device)
     slots = [(place, slot) for place, slot in enumerate(step.arguments) if isinstance(slot, Slot)]
-    described = [(place, step.described[slot]) for place, slot in slots if slot in step.described]
+    described = [(place, slot) for place, slot in slots if slot in step.described]
     read_as = [(place, plan.read_as[slot]) for place, slot in slots if slot in plan.read_as]
 
-    def with_descriptors(args: tuple[Any, ...]) -> list[Any]:
-        changed = list(args)
-        for place, descriptor in described:
-            changed[place] = descriptor(changed[place])
-        return changed
-
     def run_anew(stream: int, args: tuple[Any, ...]) -> None:
-        given = with_descriptors(args)
+        given = list(args)
+        for place, slot in described:
+            given[place] = step.described[slot](given[place])
         for place, dtype in read_as:  # what is compiled takes an address, and does not ask for the dtype
             given[place] = _first_word(given[place], dtype)
         step.kernel[step.grid](*given, **step.options)
@@ -46,6 +43,16 @@ def load(step: Launch, plan: Plan, device: torch.device) -> Run:
     x, y, z = (*step.grid, 1, 1)[:3]
     constants = tuple(step.options[param.name] for param in step.kernel.params[len(step.arguments) :])
     hooks = triton.knobs.runtime
+    checked = [(place, vars(step.described[slot](_address(slot, plan)))) for place, slot in described]
+
+    def with_descriptors(args: tuple[Any, ...]) -> list[Any]:
+        """A descriptor checks what it is made of, for longer than a launch takes: that is done once."""
+        given = list(args)
+        for place, fields in checked:
+            descriptor = TensorDescriptor.__new__(TensorDescriptor)
+            vars(descriptor).update(fields, base=given[place])
+            given[place] = descriptor
+        return given
 
     def run(stream: int, args: tuple[Any, ...]) -> None:
         if hooks.launch_enter_hook.calls or hooks.launch_exit_hook.calls:  # a profiler asks for more than is known here
@@ -85,6 +92,10 @@ class _Address(MockTensor):
         return self.alignment
 
 
+def _address(slot: Slot, plan: Plan) -> _Address:
+    return _Address(plan.dtype_of(slot), plan.alignment_of(slot))
+
+
 def _compiled(step: Launch, plan: Plan) -> Any:
     """The kernel, compiled for the current device, or found in Triton's cache."""
 
@@ -93,7 +104,7 @@ def _compiled(step: Launch, plan: Plan) -> Any:
             return argument
         if argument is Slot.TICKET:
             return 0  # no kernel is compiled for one
-        address = _Address(plan.dtype_of(argument), plan.alignment_of(argument))
+        address = _address(argument, plan)
         return step.described[argument](address) if argument in step.described else address
 
     def compiled() -> Any:
