@@ -81,6 +81,10 @@ def test_a_line_tells_what_an_empty_launch_took(results, tmp_path):
         (f"times:router-nk 1x*,64x* {VECTOR} {BASELINE}", "0.83 to 1.25"),
         (f"times:router-nk 1x* t*/* {BASELINE}", "1.25"),  # the fastest of those that the pattern names
         (f"us:router-nk 1x* {VECTOR}@tilus", "4.0"),  # with tilus' config: by its own name alone
+        (f"mean:router-nk * {VECTOR} {BASELINE}", "1.02"),
+        (f"us:router-nk@warm 64x* {VECTOR}", "6.0"),
+        (f"times:router-nk@warm 64x* {VECTOR} {BASELINE}", "0.83"),
+        (f"ahead:router-nk@warm 64x* {VECTOR} {BASELINE}", "0 of 1"),
         (f"ahead:router-nk * {VECTOR} {BASELINE}", "1 of 2"),
         (f"ahead:router-nk * {BASELINE} {VECTOR}", "1 of 2"),
     ],
@@ -101,7 +105,11 @@ def test_a_line_has_single_figures_of_the_rows(results, tmp_path, marker, shown)
 
 @pytest.mark.parametrize(
     ("marker", "told"),
-    [("us:router-nk 3x* torch/mm", r"no problem is 3x\*"), ("us:router-nk * tilus/none", "not all of tilus/none were")],
+    [
+        ("us:router-nk 3x* torch/mm", r"no problem is 3x\*"),
+        ("us:router-nk * tilus/none", "not all of tilus/none were"),
+        ("us:router-nk@tepid 1x* torch/mm", "timing is tepid; accepted: cold"),
+    ],
 )
 def test_a_figure_that_no_row_has_is_an_error(results, tmp_path, marker, told):
     doc = tmp_path / "README.md"

@@ -28,6 +28,8 @@ the fastest on each problem:
     <!-- launch:router-nk -->                        what an empty launch took beside these rows, in us
     <!-- us:router-nk 32x* tilus/cluster -->         the cold time, from the least to the most
     <!-- times:router-nk 32x* tilus/* torch/mm -->   how many times as fast the first is as the second
+    <!-- mean:models 16x* torch/linear.* torch/mm --> the geometric mean of these
+    <!-- us:linear-costs@host 1x* torch/mm -->       by another timing than cold
     <!-- ahead:router-nk * tilus/* triton/* -->      on how many of these problems the first takes less time
 
 each up to its end, <!-- /results --> and so on. The name is that of a file under bench/results, of every device; of
@@ -41,6 +43,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from triton_vs_tilus.bench import contenders, workloads
@@ -49,7 +52,7 @@ from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.answers import answer
 from triton_vs_tilus.bench.rows.journal import read_rows
 from triton_vs_tilus.bench.rows.regression import changes
-from triton_vs_tilus.bench.rows.row import Row
+from triton_vs_tilus.bench.rows.row import TIMINGS, Row, TimingName
 from triton_vs_tilus.bench.show import counters, matrix, plots, resources, tables
 from triton_vs_tilus.bench.show.answer import regimes_table
 from triton_vs_tilus.bench.show.claims.tables import recorded_tables
@@ -65,7 +68,7 @@ MARKED = re.compile(
     r".*?(<!-- /\2 -->)",
     re.DOTALL,
 )
-WITHIN_A_LINE = re.compile(r"(<!-- (launch|us|times|ahead):(\S+)((?: (?!-->)\S+)*) -->)[^\n]*?(<!-- /\2 -->)")
+WITHIN_A_LINE = re.compile(r"(<!-- (launch|us|times|mean|ahead):(\S+)((?: (?!-->)\S+)*) -->)[^\n]*?(<!-- /\2 -->)")
 FORMATTING = ("# fmt: off", "# fmt: on")
 
 
@@ -216,40 +219,61 @@ def _figure(match: re.Match[str]) -> str:
 
 
 def timed(name: str, problems: str, contender: str, other: str) -> list[str]:
-    """How many times as fast the contender was as the other, cold, on the problems that the patterns name (separated by
+    """How many times as fast the contender was as the other on the problems that the patterns name (separated by
     commas): '0.84 to 1.05', of every device. Of contenders that one pattern names, the fastest on each problem. Of the
     baseline what its row says, which is taken round by round.
 
-    Raises ValueError where there is no such problem, or a contender has no time on one."""
+    name: of a file, by its cold times; FILE@host or FILE@graph by those. Raises ValueError where there is no such
+    problem, or a contender has no time on one."""
+    return [_extent(ratios, ".2f") for ratios in _ratios(name, problems, contender, other)]
 
-    def ratio(one: Row, two: Row) -> float:
-        speedup = one.timing["cold"].speedup
-        if two.contender in BASELINES and speedup is not None:
-            return speedup
-        return _us(two) / _us(one)
 
-    return [_extent([ratio(*pair) for pair in pairs], ".2f") for pairs in _rows(name, problems, contender, other)]
+def averaged(name: str, problems: str, contender: str, other: str) -> list[str]:
+    """The geometric mean over problems of what `timed` tells: '1.36'."""
+    return [f"{geometric_mean(ratios):.2f}" for ratios in _ratios(name, problems, contender, other)]
 
 
 def taken(name: str, problems: str, contender: str) -> list[str]:
-    """The cold time of the contender, in microseconds: '7.0 to 7.3'; otherwise as `timed`."""
-    return [_extent([_us(row) for (row,) in found], ".1f") for found in _rows(name, problems, contender)]
+    """The time of the contender, in microseconds: '7.0 to 7.3'; otherwise as `timed`."""
+    file, timing = _file_and_timing(name)
+    found = _rows(file, timing, problems, contender)
+    return [_extent([row.timing[timing].median_us for (row,) in each], ".1f") for each in found]
 
 
 def ahead(name: str, problems: str, contender: str, other: str) -> list[str]:
     """On how many of the problems the contender takes less time than the other: '8 of 12'; otherwise as `timed`."""
-    pairs = _rows(name, problems, contender, other)
-    return [f"{sum(_us(one) < _us(two) for one, two in found)} of {len(found)}" for found in pairs]
+    file, timing = _file_and_timing(name)
+    pairs = _rows(file, timing, problems, contender, other)
+    return [
+        f"{sum(one.timing[timing].median_us < two.timing[timing].median_us for one, two in found)} of {len(found)}"
+        for found in pairs
+    ]
 
 
-FIGURES: dict[str, Callable[..., list[str]]] = {"us": taken, "times": timed, "ahead": ahead}
+FIGURES: dict[str, Callable[..., list[str]]] = {"us": taken, "times": timed, "mean": averaged, "ahead": ahead}
 
 
-def _us(row: Row) -> float:
-    return row.timing["cold"].median_us
+def _ratios(name: str, problems: str, contender: str, other: str) -> list[list[float]]:
+    file, timing = _file_and_timing(name)
+
+    def ratio(one: Row, two: Row) -> float:
+        speedup = one.timing[timing].speedup
+        if two.contender in BASELINES and speedup is not None:
+            return speedup
+        return two.timing[timing].median_us / one.timing[timing].median_us
+
+    return [[ratio(*pair) for pair in pairs] for pairs in _rows(file, timing, problems, contender, other)]
 
 
-def _rows(name: str, problems: str, *contenders: str) -> list[list[tuple[Row, ...]]]:
+def _file_and_timing(name: str) -> tuple[str, TimingName]:
+    file, _, named = name.partition("@")
+    for timing in TIMINGS:
+        if timing == (named or "cold"):
+            return file, timing
+    raise ValueError(f"{name}: timing is {named}; accepted: {', '.join(TIMINGS)}")
+
+
+def _rows(name: str, timing: TimingName, problems: str, *contenders: str) -> list[list[tuple[Row, ...]]]:
     """Of every device, for each problem the fastest row that each pattern names, of the last measurement that has all
     of them. A control, or a kernel with the other language's config, counts only where its own name is given."""
 
@@ -260,7 +284,7 @@ def _rows(name: str, problems: str, *contenders: str) -> list[list[tuple[Row, ..
     found = []
     for rows in _recorded("figures", name).values():
         measured: dict[str, dict[tuple[str, str], list[Row]]] = {}
-        for row in sorted(queries.passed(rows, "cold"), key=lambda row: row.time):
+        for row in sorted(queries.passed(rows, timing), key=lambda row: row.time):
             if any(fnmatchcase(row.problem.name, pattern) for pattern in problems.split(",")):
                 measured.setdefault(row.problem.name, {}).setdefault(row.measurement, []).append(row)
         if not measured:
@@ -272,7 +296,11 @@ def _rows(name: str, problems: str, *contenders: str) -> list[list[tuple[Row, ..
         whole = {problem: [groups for groups in each if all(groups)] for problem, each in named.items()}
         if lacking := [problem for problem, each in whole.items() if not each]:
             raise ValueError(f"{name}: {', '.join(lacking)}: not all of {', '.join(contenders)} were timed")
-        found.append([tuple(min(rows, key=_us) for rows in each[-1]) for each in whole.values()])
+        fastest = [
+            tuple(min(rows, key=lambda row: row.timing[timing].median_us) for rows in each[-1])
+            for each in whole.values()
+        ]
+        found.append(fastest)
     return found
 
 
