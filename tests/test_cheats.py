@@ -89,7 +89,7 @@ UNWRITTEN = "128 of 128 elements are NaN"
         (f"{CHEATS}/patched_clock.py:matmul", WRONG, "measured by: torch.cuda.streams.Event.elapsed_time", False),
         (f"{CHEATS}/kept_answers.py:matmul", PASSED, "", True),  # until it is timed
         (f"{ADVERSARIES}:background_thread", WRONG, UNWRITTEN, False),
-        (f"{ADVERSARIES}:thread_left_waiting", WRONG, "leaves 1 threads running", False),
+        (f"{ADVERSARIES}:thread_left_waiting", WRONG, "leaves 1 threads running when its call returns: Thread-", False),
         (f"{ADVERSARIES}:patches_the_clock", WRONG, "measured by: torch.cuda.streams.Event.elapsed_time", False),
         (f"{ADVERSARIES}:patches_the_judge", WRONG, "measured by: Judge.largest_error", False),
     ],

@@ -6,6 +6,7 @@ the process gets a row that says so; the rest, and the problems after it, go on 
 
 import re
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
@@ -529,7 +530,8 @@ def _examine(referee: Referee, name: str, config: Config | None, result: Result)
         left = set(sys._current_frames()) - threads if kernel.language is Language.CANDIDATE else set()
         seal().spoiled |= bool(left)  # what they do later, they would do to the contenders that follow
     if left:
-        return result.fail(WRONG, f"leaves {len(left)} threads running when its call returns")
+        names = [str(thread.name) for thread in threading.enumerate() if thread.ident in left]
+        return result.fail(WRONG, f"leaves {len(left)} threads running when its call returns: {', '.join(names)}")
     result.accuracy, result.bitwise_equal = accuracy, equal
     result.add_message(kernel.note())
 

@@ -28,6 +28,8 @@ _DECOMPOSED = re.compile(r"def decompose_k_mm_(\d+)_split")
 def _compiled_for(problem: Matmul) -> dict[tuple[Any, ...], Callable[..., Tensor]]:
     """The functions compiled for this problem. For the next problem it is empty again, and Dynamo reset."""
     torch._dynamo.reset()
+    # A timer ends idle compilers: a thread that starts at any time, as if the contender of that time had left it.
+    torch._inductor.config.quiesce_async_compile_pool = False
     return {}
 
 
