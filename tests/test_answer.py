@@ -96,6 +96,16 @@ def test_an_epilogue_is_another_kind_and_a_reference_of_another_run_is_named():
     assert answers.answer(ROUTER, files=files).elsewhere is None
 
 
+def test_linear_takes_one_of_the_kernels_and_answers_nothing_itself():
+    nearer = replace(ROUTER, m=ROUTER.m + 1)
+    models = [made(BASELINE, 12.0, nearer), made("torch/linear.triton", 7.0, nearer)]
+    files = {Path("made/models.jsonl"): models, Path("made/both.jsonl"): [made(BASELINE, 12.0), made(VECTOR, 8.0)]}
+    found = answers.answer(nearer, files=files)
+    assert found.file.name == "both.jsonl" and found.elsewhere is None and found.best_reference is None
+    with pytest.raises(ValueError, match="no row is of"):
+        answers.answer(nearer, files={path: rows for path, rows in files.items() if path.name == "models.jsonl"})
+
+
 def test_of_two_measurements_the_one_with_more_that_may_answer_is_taken():
     splits = [made(BASELINE, 12.0), *(made(f"{VECTOR}@s{split}", 8.0) for split in (1, 2, 4))]
     both = [made(BASELINE, 12.0), made(VECTOR, 8.0)]

@@ -9,6 +9,7 @@ import compiled
 import pytest
 import torch
 import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.bench import contenders
@@ -226,7 +227,11 @@ def test_a_compiled_kernel_of_triton_is_started_with_all_that_it_takes(profiled,
     params = [SimpleNamespace(name=name) for name in ("a_ptr", "n", "ticket", "BLOCK", "EVEN")]
     kernel = Kernel(params=params, called=[])
     options = {"EVEN": True, "BLOCK": 64, "num_warps": 4}
-    launch = Launch(kernel, (Slot.A, 256, Slot.TICKET), (3, 2), options, {Slot.A: lambda a: f"described {a}"})
+
+    def described(base: object) -> TensorDescriptor:
+        return TensorDescriptor(base, [16, 7168], [7168, 1], [16, 64])
+
+    launch = Launch(kernel, (Slot.A, 256, Slot.TICKET), (3, 2), options, {Slot.A: described})
     made = Plan(PROBLEM, contiguous(PROBLEM), (launch,), counters=4)
     monkeypatch.setattr(triton_launching, "_compiled", lambda step, plan: compiled)
     monkeypatch.setattr(triton_launching, "_check_device", lambda device: None)
@@ -234,7 +239,8 @@ def test_a_compiled_kernel_of_triton_is_started_with_all_that_it_takes(profiled,
     run = triton_launching.load(launch, made, torch.device("cpu"))
     if profiled:
         monkeypatch.setattr(triton.knobs.runtime, "launch_enter_hook", SimpleNamespace(calls=["hook"]))
-    run(7, ("A", 256, 1024))
-    direct = [(3, 2, 1, 7, "function", "packed", None, None, None, "described A", 256, 1024, 64, True)]
+    a = torch.empty(16, 7168, dtype=torch.bfloat16)
+    run(7, (a, 256, 1024))
+    direct = [(3, 2, 1, 7, "function", "packed", None, None, None, described(a), 256, 1024, 64, True)]
     assert started == ([] if profiled else direct)
-    assert kernel.called == ([((3, 2), ("described A", 256, 1024), options)] if profiled else [])
+    assert kernel.called == ([((3, 2), (described(a), 256, 1024), options)] if profiled else [])

@@ -77,7 +77,8 @@ def answer(
     device: str | None = None,
     files: Mapping[Path, Sequence[Row]] | None = None,
 ) -> Answer:
-    """The rows of the nearest recorded problem of the same kind: operation, epilogue, dtype, layout, groups.
+    """The rows of the nearest recorded problem of the same kind: operation, epilogue, dtype, layout, groups. One where
+    this project's kernels were timed by name: `linear` takes one of them, and is no candidate beside them.
 
     Of two measurements of one problem the one with more contenders, of two alike the later. languages: of the kernels;
     what is written in another takes part where both are asked for. device: its slug; None takes every device. files:
@@ -88,7 +89,7 @@ def answer(
     files = queries.recorded() if files is None else files
     files = {path: rows for path, rows in files.items() if device in (None, path.parent.name)}
     found = candidates(problem, timing, languages, deterministic, files)
-    if not found:
+    if not answering(found):
         raise ValueError(f"no row is of {problem.name} or like it, timed {timing}: {kinds_of(files, problem.op)}")
     return nearest(problem, timing, found)
 
@@ -100,7 +101,7 @@ def candidates(
     deterministic: bool,
     files: Mapping[Path, Sequence[Row]],
 ) -> list[Candidate]:
-    """The measurements that may answer for problems of this kind, whatever their sizes."""
+    """The measurements of this kind, whatever their sizes, with what of them may answer."""
     return [
         (path, sorted(together, key=lambda row: row.timing[timing].median_us))
         for path, rows in files.items()
@@ -108,14 +109,19 @@ def candidates(
     ]
 
 
+def answering(found: Iterable[Candidate]) -> list[Candidate]:
+    """Those that have a kernel of this project: measurements of references alone stand beside an answer."""
+    return [candidate for candidate in found if any(row.language in LANGUAGES for row in candidate[1])]
+
+
 def nearest(problem: Matmul | W4A16Matmul, timing: TimingName, found: Sequence[Candidate]) -> Answer:
-    """The answer of the candidate whose sizes are nearest."""
+    """The answer of the candidate whose sizes are nearest. found: one of them `answering`."""
 
     def rank(candidate: Candidate) -> tuple[float, int, str]:
         apart = distance(_sizes(candidate[1][0].problem), _sizes(problem))
         return -apart, *weight(candidate)
 
-    path, together = max(found, key=rank)
+    path, together = max(answering(found), key=rank)
     record = together[0].problem
     made = Answer(tuple(together), path, timing, distance(_sizes(record), _sizes(problem)))
     if made.best_reference is not None:
@@ -187,4 +193,5 @@ def _may_answer(row: Row, languages: Sequence[str], deterministic: bool) -> bool
     written = row.language in languages or (
         row.language not in LANGUAGES and all(language in languages for language in LANGUAGES)
     )
-    return written and "@" not in row.contender and (row.deterministic or not deterministic)
+    named = "@" not in row.contender and not row.contender.startswith("torch/linear.")
+    return written and named and (row.deterministic or not deterministic)

@@ -17,7 +17,7 @@ import jinja2
 from triton_vs_tilus.bench.cli import DTYPES, EPILOGUES, LAYOUTS
 from triton_vs_tilus.bench.recordings import RECORDINGS
 from triton_vs_tilus.bench.rows import answers, queries
-from triton_vs_tilus.bench.rows.row import PASSED, TEMPERATURES, Row, TimingName
+from triton_vs_tilus.bench.rows.row import PASSED, TEMPERATURES, TIMINGS, Row, TimingName
 from triton_vs_tilus.bench.show import answer, matrix, resources
 from triton_vs_tilus.bench.show.claims.tables import recorded_tables
 from triton_vs_tilus.bench.show.pairs import STEPS, Pair, pairs
@@ -156,7 +156,7 @@ def _row(row: Row, problem: int, strings: _Strings) -> list[Any]:
     contends = row in queries.contending([row]) and row.status == PASSED
     texts = (row.contender, row.language, row.protocol, config_text(row.config), row.config_source or "", status)
     figures: dict[str, list[float | None]] = {}
-    for clock in CLOCKS:
+    for clock in TIMINGS:
         if (timing := row.timing.get(clock)) is not None:
             times = (
                 timing.median_us,
@@ -184,7 +184,7 @@ def _answers(files: Files, strings: _Strings) -> Iterator[tuple[str, list[Any]]]
                     languages = LANGUAGES if language is None else (language,)
                     found = answers.candidates(problem, clock, languages, deterministic, alike)
                     found.sort(key=answers.weight, reverse=True)
-                    sizes = dict.fromkeys(together[0].problem.shape for _, together in found)
+                    sizes = dict.fromkeys(together[0].problem.shape for _, together in answers.answering(found))
                     made = []
                     for m, n, k in sizes:
                         asked = replace(problem, m=m, n=n, k=k)
