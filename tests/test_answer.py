@@ -15,7 +15,7 @@ from triton_vs_tilus.bench.cli import ExitCode, run_command
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.frame import frame
 from triton_vs_tilus.bench.rows.row import BASELINE
-from triton_vs_tilus.bench.show.answer import REASONS, screen
+from triton_vs_tilus.bench.show.answer import REASONS, regimes_table, screen
 from triton_vs_tilus.bench.show.tables import mark_fastest
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
@@ -94,6 +94,17 @@ def test_an_epilogue_is_another_kind_and_a_reference_of_another_run_is_named():
     assert "8.0 us, 1.50x torch.mm, then relu in torch." in said and "epilogue=Epilogue.RELU" in said
     assert re.search(r"other run: torch/compile.default +10.0  1.20", said)
     assert answers.answer(ROUTER, files=files).elsewhere is None
+
+
+def test_a_regime_has_the_time_in_a_graph_where_that_was_taken():
+    def found(timings: tuple[str, ...]) -> answers.Answer:
+        rows = [made(BASELINE, 12.0, timings=timings), made(VECTOR, 8.0, timings=timings)]
+        return answers.answer(ROUTER, files={Path("made/rows.jsonl"): rows})
+
+    captured, plain = found(("cold", "graph")), found(("cold",))
+    assert regimes_table([captured, plain]).header[4] == "in a graph: us, x cuBLAS"
+    assert [line[4] for line in regimes_table([captured, plain]).lines] == ["5.6, 1.50", "not timed"]
+    assert not any("graph" in cell for cell in regimes_table([plain]).header)
 
 
 def test_linear_takes_one_of_the_kernels_and_answers_nothing_itself():
