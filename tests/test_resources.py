@@ -9,6 +9,7 @@ import pytest
 import torch
 import triton
 from compiled import built
+from cuda_source import cuda_sources
 from matmul_cases import lacks
 
 from triton_vs_tilus.bench import contenders
@@ -228,6 +229,21 @@ def test_what_was_compiled_is_not_compiled_again(monkeypatch):
     monkeypatch.setattr(resources.Children, "each", lambda children, function, arguments: asked.extend(arguments) or [])
     assert compile_all([POSSIBLE]) == [first]
     assert not asked
+
+
+@pytest.mark.parametrize("name", ["semaphore.fp32", "cluster"])
+def test_without_its_launcher_a_source_is_compiled_to_the_same(name, tmp_path, monkeypatch):
+    if compilers.nvcc() is None:
+        pytest.skip("tilus compiles with nvcc, which is not found")
+    kernel = contenders.find(f"tilus/{name}")
+    (text,) = cuda_sources(kernel, WIDE_NK, kernel.default_config(WIDE_NK), tmp_path)
+    file, made = tmp_path / "source.cu", []
+    for cut in (resources.device_half, lambda text: text):
+        monkeypatch.setattr(resources, "device_half", cut)
+        file.write_text(text)
+        resources.nvcc(file, "sm_90a")
+        made.append(file.with_suffix(".ptx").read_text())
+    assert made[0] == made[1]
 
 
 def test_without_nvcc_tilus_is_skipped_with_the_reason(monkeypatch, tmp_path):

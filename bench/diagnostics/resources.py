@@ -309,7 +309,8 @@ def _compile_tilus(build: Callable[[], None], target: str, folder: Path) -> list
 
 
 def nvcc(source: Path, target: str) -> str:
-    """Compiles the CUDA source that tilus generated with tilus' own flags, and keeps the PTX beside the source.
+    """Compiles the GPU's half of the CUDA source that tilus generated, with tilus' own flags; keeps the PTX beside the
+    source, which is cut to that half.
 
     Returns what `ptxas -v` printed.
     """
@@ -317,12 +318,23 @@ def nvcc(source: Path, target: str) -> str:
     from tilus.hidet import libinfo
 
     arch, folder = target.removeprefix("sm_"), source.parent
+    source.write_text(device_half(source.read_text()))
     include = [*libinfo.get_include_dirs(), libinfo.find_include_path(), tvm_ffi.libinfo.find_include_path()]
     command = [_nvcc(), "-cubin", "-gencode", f"arch=compute_{arch},code=sm_{arch}"]
     command += ["-std=c++17", "-O3", "-ftz=true", "-prec-div=false", "--ptxas-options=-v"]
     command += ["--keep", "--keep-dir", str(folder), *(f"-I{path}" for path in include)]
-    if "cooperative_groups::" not in source.read_text():
-        # tilus includes the header for every cluster; parsing it takes a third of the time.
-        command.append("-D_COOPERATIVE_GROUPS_H_")
     command += [str(source), "-o", str(source.with_suffix(".cubin"))]
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder).stderr
+
+
+def device_half(text: str) -> str:
+    """CUDA source of tilus without the launcher at its end and its headers: parsing those takes most of the time."""
+    device, launcher, _ = text.partition("\nDLL ")
+    assert launcher, "tilus writes the launcher behind the kernels"
+    unread = ["tvm/ffi/", "tilus/runtime.h", "TilusContext"]
+    if "cooperative_groups::" not in device:
+        unread.append("cooperative_groups.h")  # which tilus includes for every cluster
+    lines = device.splitlines(keepends=True)
+    return "".join(
+        line for line in lines if not (line.startswith(("#include", "extern")) and any(name in line for name in unread))
+    )
