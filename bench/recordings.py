@@ -119,7 +119,16 @@ RECORDINGS = {
             ("router", _only("torch/decompose_k")),
         )
     },
-    f"square-tutorial{PUBLISHED}": f"--workload square-tutorial {_only('published_tilus/matmul')} {_SQUARE}",
+    f"square-tutorial{PUBLISHED}": " ".join(
+        ["--workload square-tutorial", _only("published_tilus/matmul", "published_triton/matmul"), _SQUARE]
+    ),
+    f"square-generated{PUBLISHED}": " ".join(
+        [
+            "--workload square-generated",
+            _only("published_triton/matmul", "data_parallel", "torch/compile.default"),
+            "--timing cold,graph --rounds 20",
+        ]
+    ),
     f"tutorial-splits{PUBLISHED}": " ".join(
         [
             "--shape 128x256x14336 --layout kn --dtype fp16",

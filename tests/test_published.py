@@ -12,6 +12,7 @@ from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.diagnostics.resources import Task
 from triton_vs_tilus.bench.references.published_tilus import matmul
 from triton_vs_tilus.bench.references.published_triton import decompose_k
+from triton_vs_tilus.bench.references.published_triton import matmul as triton_tutorial
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.plan import Call, contiguous
@@ -134,6 +135,43 @@ def test_the_tutorial_takes_contiguous_tensors_alone():
         TUTORIAL[0].launch(a[:, :64], b)
 
 
+# Triton's tutorial.
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [Matmul(130, 72, 200, FP16), Matmul(65, 264, 96, BF16, layout=Layout.NK), Matmul(3, 40, 50, BF16, FP32)],
+    ids=ids,
+)
+def test_tritons_tutorial_is_right(problem):
+    """Tiles that wrap around, ragged K, and several groups of rows where tiles are small."""
+    kernel, inputs = triton_tutorial.KERNEL, problem.inputs("cpu")
+    judge = Judge(problem, inputs)
+    for config in (kernel.default_config(problem), triton_tutorial.CONFIGS[7]):
+        out = run(kernel, problem, inputs, config=config, out_dtype=problem.out_dtype)
+        assert_right(kernel, problem, judge, out, config)
+
+
+def test_tritons_tutorial_has_the_configs_that_fit():
+    """On Hopper 5 of the 8 that are meant for fp8 take more shared memory than there is."""
+    space = triton_tutorial.KERNEL.space(Matmul(4096, 4096, 4096))
+    assert (len(space.configs), sum(space.dropped.values())) == (11, 5)
+    assert space.configs[:8] == triton_tutorial.CONFIGS[:8]
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (Matmul(64, 64, 64, FP32), "as tf32"),
+        (Matmul(64, 64, 64, epilogue=Epilogue.RELU), "not relu"),
+        (Matmul(1 << 16, 16, 1 << 15), "32 bits"),
+    ],
+    ids=ids,
+)
+def test_tritons_tutorial_sits_out_with_a_reason(problem, reason):
+    assert reason in triton_tutorial.KERNEL.supports(problem, None)
+
+
 # Compiled for Hopper, as they would run: of each document the last of its designs, which has all that the others have.
 
 
@@ -141,7 +179,7 @@ def tasks():
     with triton.knobs.runtime.scope():
         triton.knobs.runtime.interpret = False
         for kernel in PUBLISHED:
-            if kernel.variant in ("optimized", "v5"):
+            if kernel.variant in ("optimized", "v5", ""):
                 problem = OF_ITS_DOCUMENT[kernel.full_name.partition(".")[0]]
                 yield Task(kernel, problem, kernel.default_config(problem), "space", "sm_90a")
 
@@ -150,6 +188,7 @@ PUBLISHED = [kernel for kernel in contenders.all_contenders() if kernel.language
 OF_ITS_DOCUMENT = {
     "published_triton/decompose_k": Matmul(16, 16, 32768, epilogue=Epilogue.RELU),
     "published_tilus/matmul": Matmul(4096, 4096, 4096, FP16),
+    "published_triton/matmul": Matmul(4096, 4096, 4096, BF16),
 }
 TASKS = compiled.wanted(*tasks())
 
@@ -180,4 +219,5 @@ def test_it_takes_part_in_its_document_on_request(design):
 WORKLOAD_OF = {
     "published_triton/decompose_k": "skinny-epilogue-bf16",
     "published_tilus/matmul": "square-tutorial",
+    "published_triton/matmul": "square-generated",
 }

@@ -15,6 +15,7 @@ OURS = {
     "published_triton/decompose_k.first": "triton/decompose_k.tile",
     "published_triton/decompose_k.optimized": "triton/decompose_k.vector",
     "published_triton/decompose_k.optimized_unfused": "triton/decompose_k.vector_unfused",
+    "published_triton/matmul": "triton/data_parallel*",
     "published_tilus/matmul.v5": "tilus/semaphore.*",
     "published_tilus/matmul.v5@s*": "tilus/semaphore.*@s*",
 }
