@@ -19,6 +19,7 @@ _REFERENCES = f"{_only('torch', 'helion', 'flashinfer', 'tlx')} {_REDUCED}"
 _SQUARE = f"{_only('data_parallel', 'semaphore')} --timing cold,graph --rounds 20"
 PUBLISHED = "-published"  # how the recordings of the sources' own kernels end, after their workload
 _STUDY = f"{_only('published_triton/decompose_k')} {_REDUCED}"
+_PAPER = _only("published_triton/w4a16", "triton/w4a16.atomic", "triton/w4a16.data_parallel")
 _CORNERS = ((16, 8192), (64, 32768))
 _EVERY_OTHER = tuple((m, k) for m in (16, 32, 48, 64) for k in (8192, 16384, 24576, 32768))
 
@@ -136,6 +137,15 @@ RECORDINGS = {
             _splits("semaphore.fp32", (1, 4, 12, 16)),
         ]
     ),
+    # The paper's splits, one by one, stand with its kernels: each is a row of its own.
+    f"w4a16-square{PUBLISHED}": " ".join(
+        [
+            f"--workload w4a16-square {_PAPER}",
+            _only(*(f"published_triton/w4a16.splitk@s{split}" for split in (1, 2, 4, 8, 16))),
+            "--timing cold,graph --rounds 40",
+        ]
+    ),
+    f"w4a16-llama{PUBLISHED}": f"--workload w4a16-llama {_PAPER} --timing cold,graph --rounds 40",
     # Where Inductor has one template with ReLU in its store, as the study shows it: K is small.
     "template-published": " ".join(
         [

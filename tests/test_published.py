@@ -11,13 +11,14 @@ from matmul_cases import assert_right, run
 from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.diagnostics.resources import Task
 from triton_vs_tilus.bench.references.published_tilus import matmul
-from triton_vs_tilus.bench.references.published_triton import decompose_k
+from triton_vs_tilus.bench.references.published_triton import decompose_k, w4a16
 from triton_vs_tilus.bench.references.published_triton import matmul as triton_tutorial
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.plan import Call, contiguous
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.protocol import Protocol
+from triton_vs_tilus.common.w4a16 import W4A16Matmul
 from triton_vs_tilus.kernels_tilus.interpreter.errors import PendingCopy
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -172,6 +173,38 @@ def test_tritons_tutorial_sits_out_with_a_reason(problem, reason):
     assert reason in triton_tutorial.KERNEL.supports(problem, None)
 
 
+# The W4A16 SplitK paper.
+
+
+@pytest.mark.parametrize("design", w4a16.KERNELS, ids=ids)
+@pytest.mark.parametrize(
+    "problem", [W4A16Matmul(1, 64, 512), W4A16Matmul(17, 96, 768, group_size=64)], ids=lambda problem: problem.name
+)
+def test_the_papers_kernels_are_right(design, problem):
+    """Ragged M; two and four groups in a step; 6 steps over 4 and 16 splits; a strided C."""
+    inputs = problem.inputs("cpu")
+    judge = Judge(problem, inputs)
+    positional, by_keyword = design.arguments(problem, inputs)
+    for config in dict.fromkeys((design.default_config(problem), design.configs(problem)[-1])):
+        wide = torch.full((problem.m, 2 * problem.n), float("nan"), dtype=FP16)
+        design.launch(*positional, **by_keyword, out=wide[:, ::2], config=config)
+        accuracy = judge.judge(wide[:, ::2], design.roundings(config))
+        assert accuracy.ok, f"{design.full_name} with {config}: {accuracy}"
+        assert wide[:, 1::2].isnan().all()
+
+
+def test_the_papers_splits_and_what_it_does_not_take():
+    data_parallel, splitk = w4a16.KERNELS
+    assert [config.split_k for config in splitk.configs(W4A16Matmul(16, 4096, 4096))] == [2, 4, 8, 16]
+    assert len(data_parallel.configs(W4A16Matmul(16, 4096, 4096))) == 1
+    for kernel in w4a16.KERNELS:
+        assert "fp16 with zero points" in kernel.supports(W4A16Matmul(16, 64, 512, BF16), None)
+        assert "fp16 with zero points" in kernel.supports(W4A16Matmul(16, 64, 512, symmetric=True), None)
+        assert "multiples of 32" in kernel.supports(W4A16Matmul(16, 72, 512), None)
+    assert splitk.supports(W4A16Matmul(16, 64, 384), None) is None
+    assert "32, 256, unmasked" in data_parallel.supports(W4A16Matmul(16, 64, 384), None)
+
+
 # Compiled for Hopper, as they would run: of each document the last of its designs, which has all that the others have.
 
 
@@ -179,7 +212,7 @@ def tasks():
     with triton.knobs.runtime.scope():
         triton.knobs.runtime.interpret = False
         for kernel in PUBLISHED:
-            if kernel.variant in ("optimized", "v5", ""):
+            if kernel.variant in ("optimized", "v5", "", "splitk"):
                 problem = OF_ITS_DOCUMENT[kernel.full_name.partition(".")[0]]
                 yield Task(kernel, problem, kernel.default_config(problem), "space", "sm_90a")
 
@@ -189,6 +222,7 @@ OF_ITS_DOCUMENT = {
     "published_triton/decompose_k": Matmul(16, 16, 32768, epilogue=Epilogue.RELU),
     "published_tilus/matmul": Matmul(4096, 4096, 4096, FP16),
     "published_triton/matmul": Matmul(4096, 4096, 4096, BF16),
+    "published_triton/w4a16": W4A16Matmul(16, 4096, 4096),
 }
 TASKS = compiled.wanted(*tasks())
 
@@ -220,4 +254,5 @@ WORKLOAD_OF = {
     "published_triton/decompose_k": "skinny-epilogue-bf16",
     "published_tilus/matmul": "square-tutorial",
     "published_triton/matmul": "square-generated",
+    "published_triton/w4a16": "w4a16-llama",
 }
