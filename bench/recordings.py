@@ -19,6 +19,7 @@ _REFERENCES = f"{_only('torch', 'helion', 'flashinfer', 'tlx')} {_REDUCED}"
 _SQUARE = f"{_only('data_parallel', 'semaphore')} --timing cold,graph --rounds 20"
 PUBLISHED = "-published"  # how the recordings of the sources' own kernels end, after their workload
 _STUDY = f"{_only('published_triton/decompose_k')} {_REDUCED}"
+_IN_TRITON = "published_triton", "triton"
 _PAPER = _only("published_triton/w4a16", "triton/w4a16.atomic", "triton/w4a16.data_parallel")
 _CORNERS = ((16, 8192), (64, 32768))
 _EVERY_OTHER = tuple((m, k) for m in (16, 32, 48, 64) for k in (8192, 16384, 24576, 32768))
@@ -137,6 +138,19 @@ RECORDINGS = {
             _splits("semaphore.fp32", (1, 4, 12, 16)),
         ]
     ),
+    **{
+        f"or_reduce-{suite}{PUBLISHED}": " ".join(
+            [
+                f"--workload or_reduce-{suite}",
+                _only(*(f"{language}/or_reduce.{kind}" for language in _IN_TRITON for kind in kinds)),
+                "--timing cold,graph --rounds 40",
+            ]
+        )
+        for suite, kinds in (
+            ("int64", ("reduce", "unrolled")),
+            ("control", ("control_reduce", "control_unrolled")),
+        )
+    },
     # The paper's splits, one by one, stand with its kernels: each is a row of its own.
     f"w4a16-square{PUBLISHED}": " ".join(
         [

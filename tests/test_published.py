@@ -11,10 +11,11 @@ from matmul_cases import assert_right, run
 from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.diagnostics.resources import Task
 from triton_vs_tilus.bench.references.published_tilus import matmul
-from triton_vs_tilus.bench.references.published_triton import decompose_k, w4a16
+from triton_vs_tilus.bench.references.published_triton import decompose_k, or_reduce, w4a16
 from triton_vs_tilus.bench.references.published_triton import matmul as triton_tutorial
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
+from triton_vs_tilus.common.or_reduce import OrReduce
 from triton_vs_tilus.common.plan import Call, contiguous
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.protocol import Protocol
@@ -205,6 +206,31 @@ def test_the_papers_splits_and_what_it_does_not_take():
     assert "32, 256, unmasked" in data_parallel.supports(W4A16Matmul(16, 64, 384), None)
 
 
+# The manual-unrolling study.
+
+
+@pytest.mark.parametrize("design", or_reduce.KERNELS, ids=ids)
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("shape", [(3, 17, 5), (9, 8, 4), (1, 2, 1)], ids=str)
+def test_the_ors_are_right(design, dtype, shape):
+    """Several programs, ragged in all three dimensions."""
+    problem = OrReduce(*shape, dtype, constant=design.variant.startswith("control"))
+    inputs = problem.inputs("cpu")
+    held = torch.full((shape[0] + 2, shape[1]), 77, dtype=dtype)
+    for config in design.configs(problem)[:2]:
+        assert torch.equal(design.launch(inputs.a, out=held[1:-1], config=config), problem.reference(inputs))
+        assert (held[[0, -1]] == 77).all()
+
+
+def test_an_or_takes_contiguous_rows_and_a_control_a_constant():
+    reduce, unrolled, *controls = or_reduce.KERNELS
+    for kernel in (reduce, unrolled):
+        with pytest.raises(ValueError, match="4 elements apart; accepted: 3, as published"):
+            kernel.launch(torch.zeros(2, 3, 4, dtype=torch.int64)[:, :, :3])
+        assert "32 bits" in kernel.supports(OrReduce(1 << 14, 1 << 13, 16), None)
+    assert all("a control" in control.supports(OrReduce(2, 3, 4), None) for control in controls)
+
+
 # Compiled for Hopper, as they would run: of each document the last of its designs, which has all that the others have.
 
 
@@ -212,7 +238,7 @@ def tasks():
     with triton.knobs.runtime.scope():
         triton.knobs.runtime.interpret = False
         for kernel in PUBLISHED:
-            if kernel.variant in ("optimized", "v5", "", "splitk"):
+            if kernel.variant in ("optimized", "v5", "", "splitk", "reduce"):
                 problem = OF_ITS_DOCUMENT[kernel.full_name.partition(".")[0]]
                 yield Task(kernel, problem, kernel.default_config(problem), "space", "sm_90a")
 
@@ -223,6 +249,7 @@ OF_ITS_DOCUMENT = {
     "published_tilus/matmul": Matmul(4096, 4096, 4096, FP16),
     "published_triton/matmul": Matmul(4096, 4096, 4096, BF16),
     "published_triton/w4a16": W4A16Matmul(16, 4096, 4096),
+    "published_triton/or_reduce": OrReduce(2048, 4096, 16),
 }
 TASKS = compiled.wanted(*tasks())
 
@@ -233,7 +260,8 @@ def test_it_compiles_for_hopper(task):
     outcome = compiled.built(task)
     assert not outcome.error
     assert not any(gpu_kernel.over("sm_90a") for gpu_kernel in outcome.gpu_kernels)
-    assert any("tensor cores" in gpu_kernel.instructions for gpu_kernel in outcome.gpu_kernels)
+    multiplies = any("tensor cores" in gpu_kernel.instructions for gpu_kernel in outcome.gpu_kernels)
+    assert multiplies == (task.problem.op != OrReduce.op)
 
 
 # Who takes part.
@@ -241,13 +269,19 @@ def test_it_compiles_for_hopper(task):
 
 @pytest.mark.parametrize("design", PUBLISHED, ids=ids)
 def test_it_takes_part_in_its_document_on_request(design):
-    problems = [problem for _, problem in workloads.problems(WORKLOAD_OF[design.full_name.partition(".")[0]])]
+    problems = [problem for _, problem in workloads.problems(workload_of(design))]
     assert design.on_request
     assert all(design.supports(problem, None) is None for problem in problems)
     for problem in problems:
         config = design.default_config(problem)
         assert design.supports(problem, config) is None
         assert config in design.configs(problem)
+
+
+def workload_of(design):
+    if design.op == OrReduce.op:
+        return "or_reduce-control" if design.variant.startswith("control") else "or_reduce-int64"
+    return WORKLOAD_OF[design.full_name.partition(".")[0]]
 
 
 WORKLOAD_OF = {

@@ -16,6 +16,10 @@ OURS = {
     "published_triton/decompose_k.optimized": "triton/decompose_k.vector",
     "published_triton/decompose_k.optimized_unfused": "triton/decompose_k.vector_unfused",
     "published_triton/matmul": "triton/data_parallel*",
+    **{
+        f"published_triton/or_reduce.{variant}": f"triton/or_reduce.{variant}"
+        for variant in ("reduce", "unrolled", "control_reduce", "control_unrolled")
+    },
     "published_triton/w4a16.splitk": "triton/w4a16.atomic",
     "published_triton/w4a16.splitk@s*": "triton/w4a16*@s*",
     "published_triton/w4a16.data_parallel": "triton/w4a16.data_parallel",
