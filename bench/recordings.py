@@ -160,11 +160,16 @@ RECORDINGS = {
         ]
     ),
     f"w4a16-llama{PUBLISHED}": f"--workload w4a16-llama {_PAPER} --timing cold,graph --rounds 40",
-    # Where Inductor has one template with ReLU in its store, as the study shows it: K is small.
+    # Where Inductor has one template with ReLU in its store, as the study shows it: K is small. And at a deep K.
     "template-published": " ".join(
         [
-            "--shape 16x16x256 --layout kn --dtype bf16 --epilogue relu",
-            _only("torch/compile.max_autotune", "torch/compile.triton_templates", "data_parallel"),
+            "--shape 16x16x256 --shape 16x16x32768 --layout kn --dtype bf16 --epilogue relu",
+            _only(
+                "published_triton/template",
+                "torch/compile.max_autotune",
+                "torch/compile.triton_templates",
+                "data_parallel",
+            ),
             "--timing cold,graph --rounds 40",
         ]
     ),

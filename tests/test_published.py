@@ -11,7 +11,7 @@ from matmul_cases import assert_right, run
 from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.diagnostics.resources import Task
 from triton_vs_tilus.bench.references.published_tilus import matmul
-from triton_vs_tilus.bench.references.published_triton import decompose_k, or_reduce, w4a16
+from triton_vs_tilus.bench.references.published_triton import decompose_k, or_reduce, template, w4a16
 from triton_vs_tilus.bench.references.published_triton import matmul as triton_tutorial
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
@@ -79,6 +79,30 @@ def test_the_study_fuses_relu_alone_and_splits_evenly():
     assert "ReLU alone" in kernel.supports(Matmul(16, 16, 1024, epilogue=Epilogue.SILU), None)
     assert "there are none" in kernel.supports(Matmul(16, 16, 131), None)
     assert "divisors of K" in kernel.supports(Matmul(16, 16, 1000), kernel.default_config(Matmul(16, 16, 1024)))
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Matmul(16, 16, 256, BF16, epilogue=Epilogue.RELU),
+        Matmul(17, 40, 64, FP16, layout=Layout.NK, epilogue=Epilogue.RELU),
+        Matmul(3, 8, 128, BF16, FP32, epilogue=Epilogue.RELU),
+    ],
+    ids=ids,
+)
+def test_the_template_is_right(problem):
+    """Also where rows and columns wrap around; a strided C."""
+    kernel, inputs = template.KERNEL, problem.inputs("cpu")
+    (config,) = kernel.configs(problem)
+    wide = torch.full((problem.m, 2 * problem.n), float("nan"), dtype=problem.out_dtype)
+    out = run(kernel, problem, inputs, out=wide[:, ::2], out_dtype=problem.out_dtype)
+    assert_right(kernel, problem, Judge(problem, inputs), out, config)
+    assert wide[:, 1::2].isnan().all()
+
+
+def test_the_template_fuses_relu_and_walks_whole_steps():
+    assert "fuses ReLU, not none" in template.KERNEL.supports(Matmul(16, 16, 256), None)
+    assert "multiples of 64" in template.KERNEL.supports(Matmul(16, 16, 96, epilogue=Epilogue.RELU), None)
 
 
 # The tilus tutorial.
@@ -247,6 +271,7 @@ PUBLISHED = [kernel for kernel in contenders.all_contenders() if kernel.language
 OF_ITS_DOCUMENT = {
     "published_triton/decompose_k": Matmul(16, 16, 32768, epilogue=Epilogue.RELU),
     "published_tilus/matmul": Matmul(4096, 4096, 4096, FP16),
+    "published_triton/template": Matmul(16, 16, 256, epilogue=Epilogue.RELU),
     "published_triton/matmul": Matmul(4096, 4096, 4096, BF16),
     "published_triton/w4a16": W4A16Matmul(16, 4096, 4096),
     "published_triton/or_reduce": OrReduce(2048, 4096, 16),
@@ -287,6 +312,7 @@ def workload_of(design):
 WORKLOAD_OF = {
     "published_triton/decompose_k": "skinny-epilogue-bf16",
     "published_tilus/matmul": "square-tutorial",
+    "published_triton/template": "skinny-epilogue-bf16",
     "published_triton/matmul": "square-generated",
     "published_triton/w4a16": "w4a16-llama",
 }
