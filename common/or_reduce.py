@@ -9,7 +9,7 @@ from torch import Tensor
 
 from triton_vs_tilus.common.call import Posed, cached_launch
 from triton_vs_tilus.common.checks import check_apart, check_plain
-from triton_vs_tilus.common.kernel import Config, Kernel
+from triton_vs_tilus.common.kernel import Kernel
 from triton_vs_tilus.common.plan import WIDEST, Slot, alignment
 from triton_vs_tilus.common.problem import Problem, short_dtype
 
@@ -265,7 +265,7 @@ def contiguous(problem: OrReduce) -> OrReducePlaces:
     return OrReducePlaces(problem.k)
 
 
-def launched(kernel: Kernel, a: Tensor, out: Tensor | None, config: Config | None) -> Tensor:
+def launched(kernel: Kernel, a: Tensor, out: Tensor | None, config: OrReduceConfig | None) -> Tensor:
     """Y. Raises as `or_reduce_problem` and common.call.cached_launch."""
 
     def pose() -> Posed:

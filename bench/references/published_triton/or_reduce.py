@@ -18,6 +18,7 @@ notes/as_published.md.
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, cast
 
 import triton
 import triton.language as tl
@@ -149,7 +150,7 @@ def or_reduce(
 
     variant: one of VARIANTS. Raises ValueError for what `supports` and `plan` refuse.
     """
-    return launched(chosen_variant(_BY_VARIANT, variant), a, out, config)
+    return launched(chosen_variant(_BY_VARIANT, variant), a, out, cast(Any, config))  # of a type of its own
 
 
 def build(problem: OrReduce, config: TileConfig, *, variant: str) -> None:
