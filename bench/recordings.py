@@ -19,6 +19,8 @@ _REFERENCES = f"{_only('torch', 'helion', 'flashinfer', 'tlx')} {_REDUCED}"
 _SQUARE = f"{_only('data_parallel', 'semaphore')} --timing cold,graph --rounds 20"
 PUBLISHED = "-published"  # how the recordings of the sources' own kernels end, after their workload
 _STUDY = f"{_only('published_triton/decompose_k')} {_REDUCED}"
+_IN_TRITON = "published_triton", "triton"
+_PAPER = _only("published_triton/w4a16", "triton/w4a16.atomic", "triton/w4a16.data_parallel")
 _CORNERS = ((16, 8192), (64, 32768))
 _EVERY_OTHER = tuple((m, k) for m in (16, 32, 48, 64) for k in (8192, 16384, 24576, 32768))
 
@@ -119,7 +121,16 @@ RECORDINGS = {
             ("router", _only("torch/decompose_k")),
         )
     },
-    f"square-tutorial{PUBLISHED}": f"--workload square-tutorial {_only('published_tilus/matmul')} {_SQUARE}",
+    f"square-tutorial{PUBLISHED}": " ".join(
+        ["--workload square-tutorial", _only("published_tilus/matmul", "published_triton/matmul"), _SQUARE]
+    ),
+    f"square-generated{PUBLISHED}": " ".join(
+        [
+            "--workload square-generated",
+            _only("published_triton/matmul", "data_parallel", "torch/compile.default"),
+            "--timing cold,graph --rounds 20",
+        ]
+    ),
     f"tutorial-splits{PUBLISHED}": " ".join(
         [
             "--shape 128x256x14336 --layout kn --dtype fp16",
@@ -127,11 +138,38 @@ RECORDINGS = {
             _splits("semaphore.fp32", (1, 4, 12, 16)),
         ]
     ),
-    # Where Inductor has one template with ReLU in its store, as the study shows it: K is small.
+    **{
+        f"or_reduce-{suite}{PUBLISHED}": " ".join(
+            [
+                f"--workload or_reduce-{suite}",
+                _only(*(f"{language}/or_reduce.{kind}" for language in _IN_TRITON for kind in kinds)),
+                "--timing cold,graph --rounds 40",
+            ]
+        )
+        for suite, kinds in (
+            ("int64", ("reduce", "unrolled")),
+            ("control", ("control_reduce", "control_unrolled")),
+        )
+    },
+    # The paper's splits, one by one, stand with its kernels: each is a row of its own.
+    f"w4a16-square{PUBLISHED}": " ".join(
+        [
+            f"--workload w4a16-square {_PAPER}",
+            _only(*(f"published_triton/w4a16.splitk@s{split}" for split in (1, 2, 4, 8, 16))),
+            "--timing cold,graph --rounds 40",
+        ]
+    ),
+    f"w4a16-llama{PUBLISHED}": f"--workload w4a16-llama {_PAPER} --timing cold,graph --rounds 40",
+    # Where Inductor has one template with ReLU in its store, as the study shows it: K is small. And at a deep K.
     "template-published": " ".join(
         [
-            "--shape 16x16x256 --layout kn --dtype bf16 --epilogue relu",
-            _only("torch/compile.max_autotune", "torch/compile.triton_templates", "data_parallel"),
+            "--shape 16x16x256 --shape 16x16x32768 --layout kn --dtype bf16 --epilogue relu",
+            _only(
+                "published_triton/template",
+                "torch/compile.max_autotune",
+                "torch/compile.triton_templates",
+                "data_parallel",
+            ),
             "--timing cold,graph --rounds 40",
         ]
     ),

@@ -11,12 +11,15 @@ from matmul_cases import assert_right, run
 from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.diagnostics.resources import Task
 from triton_vs_tilus.bench.references.published_tilus import matmul
-from triton_vs_tilus.bench.references.published_triton import decompose_k
+from triton_vs_tilus.bench.references.published_triton import decompose_k, or_reduce, template, w4a16
+from triton_vs_tilus.bench.references.published_triton import matmul as triton_tutorial
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
+from triton_vs_tilus.common.or_reduce import OrReduce
 from triton_vs_tilus.common.plan import Call, contiguous
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.protocol import Protocol
+from triton_vs_tilus.common.w4a16 import W4A16Matmul
 from triton_vs_tilus.kernels_tilus.interpreter.errors import PendingCopy
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -78,6 +81,30 @@ def test_the_study_fuses_relu_alone_and_splits_evenly():
     assert "divisors of K" in kernel.supports(Matmul(16, 16, 1000), kernel.default_config(Matmul(16, 16, 1024)))
 
 
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Matmul(16, 16, 256, BF16, epilogue=Epilogue.RELU),
+        Matmul(17, 40, 64, FP16, layout=Layout.NK, epilogue=Epilogue.RELU),
+        Matmul(3, 8, 128, BF16, FP32, epilogue=Epilogue.RELU),
+    ],
+    ids=ids,
+)
+def test_the_template_is_right(problem):
+    """Also where rows and columns wrap around; a strided C."""
+    kernel, inputs = template.KERNEL, problem.inputs("cpu")
+    (config,) = kernel.configs(problem)
+    wide = torch.full((problem.m, 2 * problem.n), float("nan"), dtype=problem.out_dtype)
+    out = run(kernel, problem, inputs, out=wide[:, ::2], out_dtype=problem.out_dtype)
+    assert_right(kernel, problem, Judge(problem, inputs), out, config)
+    assert wide[:, 1::2].isnan().all()
+
+
+def test_the_template_fuses_relu_and_walks_whole_steps():
+    assert "fuses ReLU, not none" in template.KERNEL.supports(Matmul(16, 16, 256), None)
+    assert "multiples of 64" in template.KERNEL.supports(Matmul(16, 16, 96, epilogue=Epilogue.RELU), None)
+
+
 # The tilus tutorial.
 
 TUTORIAL = matmul.KERNELS
@@ -134,6 +161,100 @@ def test_the_tutorial_takes_contiguous_tensors_alone():
         TUTORIAL[0].launch(a[:, :64], b)
 
 
+# Triton's tutorial.
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [Matmul(130, 72, 200, FP16), Matmul(65, 264, 96, BF16, layout=Layout.NK), Matmul(3, 40, 50, BF16, FP32)],
+    ids=ids,
+)
+def test_tritons_tutorial_is_right(problem):
+    """Tiles that wrap around, ragged K, and several groups of rows where tiles are small."""
+    kernel, inputs = triton_tutorial.KERNEL, problem.inputs("cpu")
+    judge = Judge(problem, inputs)
+    for config in (kernel.default_config(problem), triton_tutorial.CONFIGS[7]):
+        out = run(kernel, problem, inputs, config=config, out_dtype=problem.out_dtype)
+        assert_right(kernel, problem, judge, out, config)
+
+
+def test_tritons_tutorial_has_the_configs_that_fit():
+    """On Hopper 5 of the 8 that are meant for fp8 take more shared memory than there is."""
+    space = triton_tutorial.KERNEL.space(Matmul(4096, 4096, 4096))
+    assert (len(space.configs), sum(space.dropped.values())) == (11, 5)
+    assert space.configs[:8] == triton_tutorial.CONFIGS[:8]
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        (Matmul(64, 64, 64, FP32), "as tf32"),
+        (Matmul(64, 64, 64, epilogue=Epilogue.RELU), "not relu"),
+        (Matmul(1 << 16, 16, 1 << 15), "32 bits"),
+    ],
+    ids=ids,
+)
+def test_tritons_tutorial_sits_out_with_a_reason(problem, reason):
+    assert reason in triton_tutorial.KERNEL.supports(problem, None)
+
+
+# The W4A16 SplitK paper.
+
+
+@pytest.mark.parametrize("design", w4a16.KERNELS, ids=ids)
+@pytest.mark.parametrize(
+    "problem", [W4A16Matmul(1, 64, 512), W4A16Matmul(17, 96, 768, group_size=64)], ids=lambda problem: problem.name
+)
+def test_the_papers_kernels_are_right(design, problem):
+    """Ragged M; two and four groups in a step; 6 steps over 4 and 16 splits; a strided C."""
+    inputs = problem.inputs("cpu")
+    judge = Judge(problem, inputs)
+    positional, by_keyword = design.arguments(problem, inputs)
+    for config in dict.fromkeys((design.default_config(problem), design.configs(problem)[-1])):
+        wide = torch.full((problem.m, 2 * problem.n), float("nan"), dtype=FP16)
+        design.launch(*positional, **by_keyword, out=wide[:, ::2], config=config)
+        accuracy = judge.judge(wide[:, ::2], design.roundings(config))
+        assert accuracy.ok, f"{design.full_name} with {config}: {accuracy}"
+        assert wide[:, 1::2].isnan().all()
+
+
+def test_the_papers_splits_and_what_it_does_not_take():
+    data_parallel, splitk = w4a16.KERNELS
+    assert [config.split_k for config in splitk.configs(W4A16Matmul(16, 4096, 4096))] == [2, 4, 8, 16]
+    assert len(data_parallel.configs(W4A16Matmul(16, 4096, 4096))) == 1
+    for kernel in w4a16.KERNELS:
+        assert "fp16 with zero points" in kernel.supports(W4A16Matmul(16, 64, 512, BF16), None)
+        assert "fp16 with zero points" in kernel.supports(W4A16Matmul(16, 64, 512, symmetric=True), None)
+        assert "multiples of 32" in kernel.supports(W4A16Matmul(16, 72, 512), None)
+    assert splitk.supports(W4A16Matmul(16, 64, 384), None) is None
+    assert "32, 256, unmasked" in data_parallel.supports(W4A16Matmul(16, 64, 384), None)
+
+
+# The manual-unrolling study.
+
+
+@pytest.mark.parametrize("design", or_reduce.KERNELS, ids=ids)
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("shape", [(3, 17, 5), (9, 8, 4), (1, 2, 1)], ids=str)
+def test_the_ors_are_right(design, dtype, shape):
+    """Several programs, ragged in all three dimensions."""
+    problem = OrReduce(*shape, dtype, constant=design.variant.startswith("control"))
+    inputs = problem.inputs("cpu")
+    held = torch.full((shape[0] + 2, shape[1]), 77, dtype=dtype)
+    for config in design.configs(problem)[:2]:
+        assert torch.equal(design.launch(inputs.a, out=held[1:-1], config=config), problem.reference(inputs))
+        assert (held[[0, -1]] == 77).all()
+
+
+def test_an_or_takes_contiguous_rows_and_a_control_a_constant():
+    reduce, unrolled, *controls = or_reduce.KERNELS
+    for kernel in (reduce, unrolled):
+        with pytest.raises(ValueError, match="4 elements apart; accepted: 3, as published"):
+            kernel.launch(torch.zeros(2, 3, 4, dtype=torch.int64)[:, :, :3])
+        assert "32 bits" in kernel.supports(OrReduce(1 << 14, 1 << 13, 16), None)
+    assert all("a control" in control.supports(OrReduce(2, 3, 4), None) for control in controls)
+
+
 # Compiled for Hopper, as they would run: of each document the last of its designs, which has all that the others have.
 
 
@@ -141,7 +262,7 @@ def tasks():
     with triton.knobs.runtime.scope():
         triton.knobs.runtime.interpret = False
         for kernel in PUBLISHED:
-            if kernel.variant in ("optimized", "v5"):
+            if kernel.variant in ("optimized", "v5", "", "splitk", "reduce"):
                 problem = OF_ITS_DOCUMENT[kernel.full_name.partition(".")[0]]
                 yield Task(kernel, problem, kernel.default_config(problem), "space", "sm_90a")
 
@@ -150,6 +271,10 @@ PUBLISHED = [kernel for kernel in contenders.all_contenders() if kernel.language
 OF_ITS_DOCUMENT = {
     "published_triton/decompose_k": Matmul(16, 16, 32768, epilogue=Epilogue.RELU),
     "published_tilus/matmul": Matmul(4096, 4096, 4096, FP16),
+    "published_triton/template": Matmul(16, 16, 256, epilogue=Epilogue.RELU),
+    "published_triton/matmul": Matmul(4096, 4096, 4096, BF16),
+    "published_triton/w4a16": W4A16Matmul(16, 4096, 4096),
+    "published_triton/or_reduce": OrReduce(2048, 4096, 16),
 }
 TASKS = compiled.wanted(*tasks())
 
@@ -160,7 +285,8 @@ def test_it_compiles_for_hopper(task):
     outcome = compiled.built(task)
     assert not outcome.error
     assert not any(gpu_kernel.over("sm_90a") for gpu_kernel in outcome.gpu_kernels)
-    assert any("tensor cores" in gpu_kernel.instructions for gpu_kernel in outcome.gpu_kernels)
+    multiplies = any("tensor cores" in gpu_kernel.instructions for gpu_kernel in outcome.gpu_kernels)
+    assert multiplies == (task.problem.op != OrReduce.op)
 
 
 # Who takes part.
@@ -168,7 +294,7 @@ def test_it_compiles_for_hopper(task):
 
 @pytest.mark.parametrize("design", PUBLISHED, ids=ids)
 def test_it_takes_part_in_its_document_on_request(design):
-    problems = [problem for _, problem in workloads.problems(WORKLOAD_OF[design.full_name.partition(".")[0]])]
+    problems = [problem for _, problem in workloads.problems(workload_of(design))]
     assert design.on_request
     assert all(design.supports(problem, None) is None for problem in problems)
     for problem in problems:
@@ -177,7 +303,16 @@ def test_it_takes_part_in_its_document_on_request(design):
         assert config in design.configs(problem)
 
 
+def workload_of(design):
+    if design.op == OrReduce.op:
+        return "or_reduce-control" if design.variant.startswith("control") else "or_reduce-int64"
+    return WORKLOAD_OF[design.full_name.partition(".")[0]]
+
+
 WORKLOAD_OF = {
     "published_triton/decompose_k": "skinny-epilogue-bf16",
     "published_tilus/matmul": "square-tutorial",
+    "published_triton/template": "skinny-epilogue-bf16",
+    "published_triton/matmul": "square-generated",
+    "published_triton/w4a16": "w4a16-llama",
 }

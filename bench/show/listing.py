@@ -46,9 +46,9 @@ def every_contender_table(kernels: Sequence[Kernel], has_gpu: bool) -> Table:
 
 
 def _where(kernels: Sequence[Kernel], has_gpu: bool) -> Iterator[str]:
-    """How each language runs on this machine, or why it cannot."""
+    """How each language runs on this machine, or why it cannot; a source's own design as what it is written in."""
     if not has_gpu:
         yield "There is no CUDA device: contenders are checked on the CPU, and nothing is timed."
-    for language in dict.fromkeys(kernel.language for kernel in kernels):
+    for language in dict.fromkeys(kernel.language.compiler for kernel in kernels):
         yield f"{language.value}: {contenders.availability(language)}"
     yield from contenders.not_importable().values()

@@ -30,6 +30,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from triton_vs_tilus.bench.references.published_triton.grouping import tile_of
 from triton_vs_tilus.common.call import launched
 from triton_vs_tilus.common.checks import chosen_variant
 from triton_vs_tilus.common.epilogue import Epilogue
@@ -167,18 +168,6 @@ def workspace_bytes(problem: Matmul, config: StudyConfig) -> int:
 
 
 @triton.jit
-def _tile_of(
-    pid, M: tl.constexpr, N: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr
-):
-    """(pid_m, pid_n), GROUP_M rows of tiles at a time."""
-    tiles_m = tl.cdiv(M, BLOCK_M)
-    in_group = GROUP_M * tl.cdiv(N, BLOCK_N)
-    first = pid // in_group * GROUP_M
-    rows = min(tiles_m - first, GROUP_M)
-    return first + pid % in_group % rows, pid % in_group // rows
-
-
-@triton.jit
 def _partials_kernel(
     a_ptr,
     b_ptr,
@@ -196,7 +185,7 @@ def _partials_kernel(
     GROUP_M: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    pid_m, pid_n = _tile_of(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    pid_m, pid_n = tile_of(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
     split = tl.program_id(1)
     band: tl.constexpr = K // SPLIT_K
     offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -229,7 +218,7 @@ def _reduce_tile_kernel(
     GROUP_M: tl.constexpr,
     RELU: tl.constexpr,
 ):
-    pid_m, pid_n = _tile_of(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    pid_m, pid_n = tile_of(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
     offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
     mask = (offs_m[:, None] < M) & (offs_n[None, :] < N)

@@ -10,7 +10,7 @@ import pandas as pd
 from triton_vs_tilus.bench import workloads
 from triton_vs_tilus.bench.rows.row import ProblemRecord
 from triton_vs_tilus.bench.show.claims.evidence import NO_ROWS, NOT_TESTABLE, Evidence, Untested, named
-from triton_vs_tilus.bench.show.claims.published import missing, ours, recorded_by
+from triton_vs_tilus.bench.show.claims.published import counted_by, missing, ours, recorded_by
 from triton_vs_tilus.bench.show.claims.rules import CONFIRMED, CONTRADICTED, Finding, Rule
 
 NOT_RECORDED = "not recorded yet"  # the source's own kernel, on its workload
@@ -87,15 +87,14 @@ class Claim:
         if rule == self.rule:
             return found
         own = self._finding(rule, evidence)
-        if own.verdict == NO_ROWS:
+        if own.verdict == NO_ROWS or self._chosen(rule, evidence).empty:
             return found
         return replace(found, measured=f"{found.measured}; ours: {own.measured} ({own.verdict})")
 
     def _finding(self, rule: Rule, evidence: Evidence) -> Finding:
-        frame = evidence.launches if rule.counted else evidence.rows
-        chosen = named(self._of_problems(frame), *rule.contenders)
+        chosen = self._chosen(rule, evidence)
         if lacking := missing(chosen, rule.contenders):
-            return Finding(f"`{recorded_by(lacking, self.workload)}`", NOT_RECORDED)
+            return Finding(f"`{self._recorded_by(lacking)}`", NOT_RECORDED)
         there = chosen[self._as_there(chosen)]
         why = self.unlike or (f"no rows {self._only}" if there.empty and self._only else "")
         try:
@@ -108,6 +107,15 @@ class Claim:
             return Finding(f"{why}; {here}: {finding.measured}", NOT_TESTABLE, finding.problems, finding.figure)
         few = finding.problems is not None and 2 * finding.problems < self.asked
         return replace(finding, verdict=FEW_ROWS) if few else finding
+
+    def _chosen(self, rule: Rule, evidence: Evidence) -> pd.DataFrame:
+        frame = evidence.launches if rule.counted else evidence.rows
+        return named(self._of_problems(frame), *rule.contenders)
+
+    def _recorded_by(self, contenders: Sequence[str]) -> str:
+        if self.rule.counted:
+            return counted_by(contenders, self._of_problems(_suites())["problem"])
+        return recorded_by(contenders, self.workload)
 
     def _as_there(self, frame: pd.DataFrame) -> pd.Series:
         """Of each row, whether it was made on what the claim's figures depend on."""
@@ -133,5 +141,5 @@ def _suites() -> pd.DataFrame:
     """Every problem of every suite."""
     problems = [(suite.name, problem) for suite in workloads.SUITES for _, problem in workloads.problems(suite.name)]
     records = [(name, ProblemRecord.from_problem(problem)) for name, problem in problems]
-    lines = [(name, record.m, record.n, record.k, record.dtype) for name, record in records]
-    return pd.DataFrame(lines, columns=["workload", "m", "n", "k", "dtype"])
+    lines = [(name, record.name, record.m, record.n, record.k, record.dtype) for name, record in records]
+    return pd.DataFrame(lines, columns=["workload", "problem", "m", "n", "k", "dtype"])

@@ -1,6 +1,6 @@
 """Of the sources' own kernels in a rule: which kernel of ours stands beside each, and what records them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar, cast
@@ -15,6 +15,14 @@ OURS = {
     "published_triton/decompose_k.first": "triton/decompose_k.tile",
     "published_triton/decompose_k.optimized": "triton/decompose_k.vector",
     "published_triton/decompose_k.optimized_unfused": "triton/decompose_k.vector_unfused",
+    "published_triton/matmul": "triton/data_parallel*",
+    **{
+        f"published_triton/or_reduce.{variant}": f"triton/or_reduce.{variant}"
+        for variant in ("reduce", "unrolled", "control_reduce", "control_unrolled")
+    },
+    "published_triton/w4a16.splitk": "triton/w4a16.atomic",
+    "published_triton/w4a16.splitk@s*": "triton/w4a16*@s*",
+    "published_triton/w4a16.data_parallel": "triton/w4a16.data_parallel",
     "published_tilus/matmul.v5": "tilus/semaphore.*",
     "published_tilus/matmul.v5@s*": "tilus/semaphore.*@s*",
 }
@@ -44,6 +52,12 @@ def missing(rows: pd.DataFrame, contenders: Sequence[str]) -> list[str]:
 def recorded_by(contenders: Sequence[str], workload: str) -> str:
     """The command that records these on a claim's workload (a pattern)."""
     return f"python bench/record.py {' '.join(dict.fromkeys(_recordings(contenders, workload)))}"
+
+
+def counted_by(contenders: Sequence[str], problems: Iterable[str]) -> str:
+    """The command that counts these on problems, given by their names."""
+    asked = [f"--problem {name}" for name in problems] + [f"--only {name}" for name in contenders]
+    return f"python bench/counters.py {' '.join(asked)}"
 
 
 def _recordings(contenders: Sequence[str], workload: str) -> Iterator[str]:
