@@ -83,14 +83,12 @@ _TILUS_DTYPE = {torch.int32: int32, torch.int64: int64}
 class Build:
     """What a Script is compiled for.
 
-    stride   of A's rows, in elements
-    vector   elements that one load may move
+    vector   elements that one load may move; a row's stride is a multiple of it
     block    outputs of a block of threads
     """
 
     dtype: DataType
     k: int
-    stride: int
     vector: int
     block: int
     num_warps: int
@@ -104,7 +102,7 @@ def settings(problem: OrReduce, config: OrReduceConfig, places: OrReducePlaces, 
         vector //= 2
     block = config.block(problem, variant)
     dtype = _TILUS_DTYPE[problem.dtype]
-    return Build(dtype, problem.k, places.stride, vector, block, config.num_warps)
+    return Build(dtype, problem.k, vector, block, config.num_warps)
 
 
 # tilus alone: layouts are written down; Triton's compiler chooses them.
@@ -127,20 +125,23 @@ def _lanes_of_row(build: Build) -> int:
 
 
 class OrReduceTile(tilus.Script):
-    """One block: a [block, K] tile of A, reduced."""
+    """One block: a [block, K] tile of A, reduced.
+
+    The stride comes in vectors: from a number that it knows tilus would derive loads wider than A is aligned to.
+    """
 
     def __init__(self, build, thread_a_row):
         super().__init__()
         self.build = build
         self.layout = tile_layout(build, thread_a_row)
 
-    def __call__(self, a_ptr: void_p, y_ptr: void_p, rows: int32):
-        block = self.build.block
+    def __call__(self, a_ptr: void_p, y_ptr: void_p, rows: int32, stride_vectors: int32):
+        block, stride = self.build.block, stride_vectors * self.build.vector
         self.attrs.blocks = cdiv(rows, block)
         self.attrs.warps = self.build.num_warps
         offset: int32 = self.blockIdx.x * block
 
-        ga = self.global_view(a_ptr, dtype=self.build.dtype, shape=[rows, self.build.k], strides=[self.build.stride, 1])
+        ga = self.global_view(a_ptr, dtype=self.build.dtype, shape=[rows, self.build.k], strides=[stride, 1])
         gy = self.global_view(y_ptr, dtype=self.build.dtype, shape=[rows])
         tile = self.load_global(ga, offsets=[offset, 0], shape=self.layout.shape)
         self.annotate_layout(tile, self.layout)
@@ -155,13 +156,13 @@ class OrReduceUnrolled(tilus.Script):
         self.build = build
         self.layout = local(build.block // (32 * build.num_warps)).spatial(32 * build.num_warps)
 
-    def __call__(self, a_ptr: void_p, y_ptr: void_p, rows: int32):
-        block, k = self.build.block, self.build.k
+    def __call__(self, a_ptr: void_p, y_ptr: void_p, rows: int32, stride_vectors: int32):
+        block, k, stride = self.build.block, self.build.k, stride_vectors * self.build.vector
         self.attrs.blocks = cdiv(rows, block)
         self.attrs.warps = self.build.num_warps
         offset: int32 = self.blockIdx.x * block
 
-        ga = self.global_view(a_ptr, dtype=self.build.dtype, shape=[rows, k], strides=[self.build.stride, 1])
+        ga = self.global_view(a_ptr, dtype=self.build.dtype, shape=[rows, k], strides=[stride, 1])
         gy = self.global_view(y_ptr, dtype=self.build.dtype, shape=[rows])
         y = self.register_tensor(dtype=self.build.dtype, shape=[block], init=0)
         self.annotate_layout(y, self.layout)
@@ -178,8 +179,9 @@ def _script(build: Build, variant: str) -> tilus.Script:
 def plan(problem: OrReduce, config: OrReduceConfig, places: OrReducePlaces, *, variant: str) -> Plan:
     """What a call launches. Raises ValueError for rows that no offset reaches."""
     launching.check_rows({"a": (problem.rows, places.stride)})
-    script = _script(settings(problem, config, places, variant), variant)
-    return Plan(problem, places, (Launch(script, (Slot.A, Slot.C, problem.rows)),))
+    build = settings(problem, config, places, variant)
+    arguments = Slot.A, Slot.C, problem.rows, places.stride // build.vector
+    return Plan(problem, places, (Launch(_script(build, variant), arguments),))
 
 
 def or_reduce(

@@ -1,6 +1,7 @@
 """The CUDA source that tilus makes of a kernel, without a GPU or nvcc; and what of shared memory it names."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,17 +14,27 @@ from tilus.ir.prog import Program
 from tilus.lang.instantiated_script import InstantiatedScript
 
 from triton_vs_tilus.common.kernel import Config, Kernel
+from triton_vs_tilus.common.plan import Plan
 from triton_vs_tilus.common.problem import Problem
 from triton_vs_tilus.kernels_tilus import interpreter
-from triton_vs_tilus.kernels_tilus.launching import programs_only
+from triton_vs_tilus.kernels_tilus.launching import build_plan, programs_only
 
 
 def cuda_sources(kernel: Kernel, problem: Problem, config: Config, folder: Path) -> list[str]:
     """Of each program of the kernel, for Hopper."""
+    return _sources_of(lambda: kernel.build(problem, config), folder)
+
+
+def plan_sources(plan: Plan, folder: Path) -> list[str]:
+    """Of each program of a plan, for Hopper."""
+    return _sources_of(lambda: build_plan(plan), folder)
+
+
+def _sources_of(build: Callable[[], object], folder: Path) -> list[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tilus.target, "_target", tilus.target.nvgpu_sm90a)
         with programs_only() as programs:
-            kernel.build(problem, config)
+            build()
         return [_cuda_source(program, folder) for program in programs]
 
 

@@ -151,6 +151,13 @@ def test_a_pair_of_which_a_config_was_not_searched_is_no_comparison_of_languages
     assert matrix.effect_table(neither, "cold").lines[0][-1] == "0.800, 1 of 2"
 
 
+def test_a_pair_with_a_config_of_a_former_kernel_counts_and_is_marked():
+    stale = [replace(of, config_source="stale") if of.contender == VECTOR else of for of in rows()]
+    assert matrix.effect_table(stale, "cold").lines[0][-1] == matrix.effect_table(rows(), "cold").lines[0][-1] + "°"
+    assert matrix.twins_table(stale, "cold").lines[0][2].endswith("°")
+    assert not matrix.twins_table(rows(), "cold").lines[0][2].endswith("°")
+
+
 def test_a_control_is_in_no_cell():
     """It leaves out what the others do: its speed would be its language's gain."""
     assert {of.variant for of in or_reduce.KERNELS if row(of.full_name).is_control} == or_reduce.CONTROLS

@@ -1,6 +1,7 @@
 """or_reduce, every variant of both languages: bit for bit what a loop of torch.bitwise_or gives."""
 
 import random
+import re
 import weakref
 from dataclasses import replace
 from functools import reduce
@@ -8,6 +9,7 @@ from functools import reduce
 import pytest
 import torch
 import triton
+from cuda_source import plan_sources
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -16,7 +18,15 @@ from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.bench.references import torch_bitwise_or
 from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.kernel import Kernel, Language, Space
-from triton_vs_tilus.common.or_reduce import LARGEST_K, OrReduce, OrReduceConfig, or_reduce_problem, row_stride, wanted
+from triton_vs_tilus.common.or_reduce import (
+    LARGEST_K,
+    OrReduce,
+    OrReduceConfig,
+    contiguous,
+    or_reduce_problem,
+    row_stride,
+    wanted,
+)
 from triton_vs_tilus.kernels_tilus import launching
 from triton_vs_tilus.kernels_triton.or_reduce import generated_source
 
@@ -191,6 +201,18 @@ def test_a_kind_of_call_is_planned_once_and_its_output_checked_at_each(kernel, d
     odd = held[1:].view(4, 8, 6).copy_(inputs.a)
     assert torch.equal(run(kernel, odd, config), answer(inputs.a))
     assert len(plans) == 2
+
+
+@pytest.mark.parametrize("variant", kernels_tilus.or_reduce.VARIANTS)
+@pytest.mark.parametrize("align_a", [4, 8, 16])
+def test_tilus_loads_are_no_wider_than_a_is_aligned(variant, align_a, tmp_path):
+    """tilus takes the alignment of a row for that of its address: 8 bytes for six int32."""
+    (kernel,) = [kernel for kernel in KERNELS if kernel.full_name == f"tilus/or_reduce.{variant}"]
+    problem = OrReduce(64, 128, 6, INT32)
+    made = kernel.plan(problem, kernel.default_config(problem), contiguous(problem)._replace(align_a=align_a))
+    (source,) = plan_sources(made, tmp_path)
+    widest = {4: set(), 8: {"uint2"}, 16: {"uint2"}}[align_a]
+    assert set(re.findall(r"(uint\d)\s*\*\s*mem_ptr", source)) == (set() if variant == "unrolled" else widest)
 
 
 @pytest.mark.usefixtures("plans")

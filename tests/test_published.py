@@ -42,20 +42,20 @@ STUDY = decompose_k.KERNELS
     ],
     ids=ids,
 )
-def test_the_studys_kernels_are_right(design, problem):
+def test_the_studys_kernels_are_right(design, problem, device):
     if reason := design.supports(problem, None):
         assert (reason, design.variant[-8:]) == ("no epilogue to leave unfused", "_unfused")
         return
-    inputs = problem.inputs("cpu")
+    inputs = problem.inputs(device)
     judge = Judge(problem, inputs)
     space = design.configs(problem)
     for config in (design.default_config(problem), space[0], space[-1]):
         assert_right(design, problem, judge, run(design, problem, inputs, config=config), config)
 
 
-def test_the_studys_reducers_write_a_strided_c():
+def test_the_studys_reducers_write_a_strided_c(device):
     problem = Matmul(16, 24, 512, FP32, epilogue=Epilogue.RELU)
-    inputs, wide = problem.inputs("cpu"), torch.full((16, 48), float("nan"))
+    inputs, wide = problem.inputs(device), torch.full((16, 48), float("nan"), device=device)
     for kernel in STUDY:
         kernel.launch(inputs.a, inputs.b, epilogue=problem.epilogue, out=wide[:, ::2])
         assert Judge(problem, inputs).judge(wide[:, ::2]).ok
@@ -90,11 +90,11 @@ def test_the_study_fuses_relu_alone_and_splits_evenly():
     ],
     ids=ids,
 )
-def test_the_template_is_right(problem):
+def test_the_template_is_right(problem, device):
     """Also where rows and columns wrap around; a strided C."""
-    kernel, inputs = template.KERNEL, problem.inputs("cpu")
+    kernel, inputs = template.KERNEL, problem.inputs(device)
     (config,) = kernel.configs(problem)
-    wide = torch.full((problem.m, 2 * problem.n), float("nan"), dtype=problem.out_dtype)
+    wide = torch.full((problem.m, 2 * problem.n), float("nan"), dtype=problem.out_dtype, device=device)
     out = run(kernel, problem, inputs, out=wide[:, ::2], out_dtype=problem.out_dtype)
     assert_right(kernel, problem, Judge(problem, inputs), out, config)
     assert wide[:, 1::2].isnan().all()
@@ -112,9 +112,9 @@ TUTORIAL = matmul.KERNELS
 
 @pytest.mark.parametrize("design", TUTORIAL, ids=ids)
 @pytest.mark.parametrize("problem", [Matmul(130, 72, 200, FP16), Matmul(64, 128, 1536, FP16)], ids=ids)
-def test_the_tutorials_kernels_are_right(design, problem):
+def test_the_tutorials_kernels_are_right(design, problem, device):
     """Of v5 also 4 and 12 splits."""
-    inputs = problem.inputs("cpu")
+    inputs = problem.inputs(device)
     judge = Judge(problem, inputs)
     space = design.configs(problem)
     for config in dict.fromkeys([*space[: 3 if design.variant == "v5" else 1], space[-1]]):
@@ -169,9 +169,9 @@ def test_the_tutorial_takes_contiguous_tensors_alone():
     [Matmul(130, 72, 200, FP16), Matmul(65, 264, 96, BF16, layout=Layout.NK), Matmul(3, 40, 50, BF16, FP32)],
     ids=ids,
 )
-def test_tritons_tutorial_is_right(problem):
+def test_tritons_tutorial_is_right(problem, device):
     """Tiles that wrap around, ragged K, and several groups of rows where tiles are small."""
-    kernel, inputs = triton_tutorial.KERNEL, problem.inputs("cpu")
+    kernel, inputs = triton_tutorial.KERNEL, problem.inputs(device)
     judge = Judge(problem, inputs)
     for config in (kernel.default_config(problem), triton_tutorial.CONFIGS[7]):
         out = run(kernel, problem, inputs, config=config, out_dtype=problem.out_dtype)
@@ -205,13 +205,13 @@ def test_tritons_tutorial_sits_out_with_a_reason(problem, reason):
 @pytest.mark.parametrize(
     "problem", [W4A16Matmul(1, 64, 512), W4A16Matmul(17, 96, 768, group_size=64)], ids=lambda problem: problem.name
 )
-def test_the_papers_kernels_are_right(design, problem):
+def test_the_papers_kernels_are_right(design, problem, device):
     """Ragged M; two and four groups in a step; 6 steps over 4 and 16 splits; a strided C."""
-    inputs = problem.inputs("cpu")
+    inputs = problem.inputs(device)
     judge = Judge(problem, inputs)
     positional, by_keyword = design.arguments(problem, inputs)
     for config in dict.fromkeys((design.default_config(problem), design.configs(problem)[-1])):
-        wide = torch.full((problem.m, 2 * problem.n), float("nan"), dtype=FP16)
+        wide = torch.full((problem.m, 2 * problem.n), float("nan"), dtype=FP16, device=device)
         design.launch(*positional, **by_keyword, out=wide[:, ::2], config=config)
         accuracy = judge.judge(wide[:, ::2], design.roundings(config))
         assert accuracy.ok, f"{design.full_name} with {config}: {accuracy}"
@@ -236,11 +236,11 @@ def test_the_papers_splits_and_what_it_does_not_take():
 @pytest.mark.parametrize("design", or_reduce.KERNELS, ids=ids)
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
 @pytest.mark.parametrize("shape", [(3, 17, 5), (9, 8, 4), (1, 2, 1)], ids=str)
-def test_the_ors_are_right(design, dtype, shape):
+def test_the_ors_are_right(design, dtype, shape, device):
     """Several programs, ragged in all three dimensions."""
     problem = OrReduce(*shape, dtype, constant=design.variant.startswith("control"))
-    inputs = problem.inputs("cpu")
-    held = torch.full((shape[0] + 2, shape[1]), 77, dtype=dtype)
+    inputs = problem.inputs(device)
+    held = torch.full((shape[0] + 2, shape[1]), 77, dtype=dtype, device=device)
     for config in design.configs(problem)[:2]:
         assert torch.equal(design.launch(inputs.a, out=held[1:-1], config=config), problem.reference(inputs))
         assert (held[[0, -1]] == 77).all()

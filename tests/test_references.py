@@ -51,6 +51,7 @@ OF_TORCH = [
     if kernel.variant != "triton_templates"
 ]
 ON_REQUEST = [kernel for kernel in contenders.all_contenders() if kernel.on_request]
+OF_MATMULS = [kernel for kernel in ON_REQUEST if kernel.op == Matmul.op]
 ids = lambda kernel: kernel.full_name  # noqa: E731
 
 
@@ -111,7 +112,7 @@ def by_itself(what: Any, name: str):
 
 # For a GPU it is the search that takes the time.
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", [by_itself(kernel, kernel.full_name) for kernel in ON_REQUEST])
+@pytest.mark.parametrize("kernel", [by_itself(kernel, kernel.full_name) for kernel in OF_MATMULS])
 @pytest.mark.parametrize(
     "problem",
     [
@@ -134,7 +135,7 @@ def test_it_passes_the_referee(kernel, problem, device):
         pytest.skip(str(error))
 
 
-OF_A_AND_B = [kernel for kernel in ON_REQUEST if kernel.arguments is problem_arguments]
+OF_A_AND_B = [kernel for kernel in OF_MATMULS if kernel.arguments is problem_arguments]
 
 
 @pytest.mark.parametrize("kernel", [kernel for kernel in OF_A_AND_B if kernel.language is not Language.TLX], ids=ids)

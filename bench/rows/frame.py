@@ -18,7 +18,8 @@ OF_ROW = {
     "problem": "problem.name",
     **{name: f"problem.{name}" for name in ("op", "dtype", "m", "n", "k", "flops", "least_bytes")},
     **{name: name for name in ("contender", "language", "protocol", "variant", "status", "message")},
-    **{name: name for name in ("config", "config_source", "not_searched", "is_baseline", "is_control", "measurement")},
+    **{name: name for name in ("config", "config_source", "not_searched", "borrowed")},
+    **{name: name for name in ("is_baseline", "is_control", "measurement")},
     "error": "accuracy.times_torch",
     **{name: name for name in ("bitwise_equal", "deterministic", "launches", "workspace_bytes", "time")},
 }
@@ -44,7 +45,8 @@ def frame(rows: Iterable[Row], timing: TimingName | None = None) -> pd.DataFrame
     status            text
     config            mapping or None
     config_source     text or None
-    not_searched      bool: the config is not from a search for this problem
+    not_searched      bool: the config is not from a search of the kernel as it is, for this problem
+    borrowed          bool: the config is from a search for another problem, or from none
     is_baseline       bool
     is_control        bool
     measurement       int64: equal for rows that were timed together

@@ -290,7 +290,12 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     def not_searched(self) -> bool:
         """Whether its config was found for another shape, for a former kernel or space, or by no search: the kernel's
         own rule."""
-        return self.config_source in ("stale", "nearest", "heuristic")
+        return self.borrowed or self.config_source == "stale"
+
+    @property
+    def borrowed(self) -> bool:
+        """Whether its config was found for another shape, or by no search."""
+        return self.config_source in ("nearest", "heuristic")
 
     @property
     def is_control(self) -> bool:

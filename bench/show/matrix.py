@@ -2,7 +2,8 @@
 
 A cell holds the contenders of one language and one protocol; controls and baselines are in none. On each problem the
 fastest contender of a cell counts. The two languages of a pair are compared kernel by kernel, the same kernel in both,
-where both ran a config searched for the problem: otherwise the searches would be compared.
+where both ran a config searched for the problem: otherwise the searches would be compared. A config searched for a
+former kernel counts, and is marked: both languages' were searched by one method.
 """
 
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from triton_vs_tilus.common.kernel import Language
 PAIR = (Language.TRITON.value, Language.TILUS.value)
 OVER_HEADING = f"{PAIR[1]} over\n{PAIR[0]}"
 OVER = OVER_HEADING.replace("\n", " ")
+FORMER = "°: with configs searched for a former kernel"
 LEAST = 3  # problems from which on extremes are shown
 CELL = ["protocol", "language"]
 
@@ -75,12 +77,13 @@ def matched(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
     config            whose config both ran, of PAIR, or 'own' where each ran its own
     ratio, low, high  the second language's speed over the first's, with its 95 % interval
     tie               whether the interval spans 1, or the ratio lies within the noise floor of 1
+    former            whether the second language's own config was searched for a former kernel
     """
     lines = []
     for row in rows:
         if row.status != PASSED or (found := row.against.get(timing)) is None:
             continue
-        if not row.is_matched and (row.language != PAIR[1] or row.not_searched):
+        if not row.is_matched and (row.language != PAIR[1] or row.borrowed):
             continue  # the same comparison from the other side, or one of searches
         second = row.language == PAIR[1]
         ratio, low, high = (
@@ -88,8 +91,9 @@ def matched(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
         )
         name, _, config = row.contender.partition("/")[2].partition("@")
         tie = low <= 1 <= high or abs(1 - ratio) <= row.noise.get(timing, 0.0)
-        lines.append([name, row.protocol, row.problem.name, config or "own", ratio, low, high, tie])
-    return pd.DataFrame(lines, columns=["kernel", "protocol", "problem", "config", "ratio", "low", "high", "tie"])
+        lines.append([name, row.protocol, row.problem.name, config or "own", ratio, low, high, tie, row.not_searched])
+    columns = ["kernel", "protocol", "problem", "config", "ratio", "low", "high", "tie", "former"]
+    return pd.DataFrame(lines, columns=columns)
 
 
 def matched_table(rows: Sequence[Row], timing: TimingName) -> Table:
@@ -107,7 +111,7 @@ def matched_table(rows: Sequence[Row], timing: TimingName) -> Table:
     foot += (
         "the first is faster / tied / slower, by 95 % intervals and the noise floor. Same config: tile, split, warps, "
     )
-    foot += "stages and instruction. Own configs: those searched for the problem, each language's. "
+    foot += f"stages and instruction. Own configs: those searched for the problem, each language's; {FORMER}. "
     foot += f"{source_of(rows)}."
     header = [
         "kernel",
@@ -139,7 +143,7 @@ def _outcomes(lines: pd.DataFrame) -> str:
     if lines.empty:
         return ""
     counts = [(~lines.tie & (lines.ratio > 1)).sum(), lines.tie.sum(), (~lines.tie & (lines.ratio < 1)).sum()]
-    return f"{geometric_mean(lines.ratio):.3f}, {' / '.join(map(str, counts))}"
+    return f"{geometric_mean(lines.ratio):.3f}{'°' * bool(lines.former.any())}, {' / '.join(map(str, counts))}"
 
 
 def effect_table(rows: Sequence[Row], timing: TimingName) -> Table:
@@ -160,7 +164,7 @@ def effect_table(rows: Sequence[Row], timing: TimingName) -> Table:
     foot += (
         f"{OVER}: the speed of a kernel in the one language over that of the same kernel in the other, the mean and "
     )
-    foot += "the extremes over the protocol's kernels and the problems. "
+    foot += f"the extremes over the protocol's kernels and the problems; {FORMER}. "
     foot += f"{_effects(found, pairs, count)}{source_of(rows)}."
     header = ["protocol", *by_language.columns, OVER_HEADING]
     title = " ".join(filter(None, ["language x protocol", naming(rows)[0]]))
@@ -182,7 +186,8 @@ def twins_table(rows: Sequence[Row], timing: TimingName) -> Table:
         [str(kernel), str(protocol), _spread_text(pairs), _standings(pairs)]
         for (protocol, kernel), pairs in twins(rows, timing).groupby(["protocol", "kernel"], observed=True)
     ]
-    foot = f"{timing}. The mean and the extremes over problems on which both ran a config searched for the problem. "
+    foot = f"{timing}. The mean and the extremes over problems on which both ran a config searched for the problem; "
+    foot += f"{FORMER}. "
     foot += "Ahead and behind: by more than the noise, and the 95 % interval, paired over rounds, leaves out 1; where "
     foot += "rounds were not paired, the intervals of the two speed-ups do not overlap."
     header = ["kernel", "protocol", OVER_HEADING, "ahead / tie /\nbehind"]
@@ -201,7 +206,8 @@ def twins(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
 
     kernel, problem, protocol; ratio: the second language's speed over the first's, paired over the rounds of their run;
     where that was not recorded by speed-ups, each of its own run; NaN where not both ran a config searched for the
-    problem; standing: 'ahead', 'behind' or 'tie', of the second.
+    problem; standing: 'ahead', 'behind' or 'tie', of the second; former: whether a config was searched for a former
+    kernel.
     """
     lines = contenders(rows, timing)
     lines = lines[(lines.status == PASSED) & lines.speedup.notna()]
@@ -213,14 +219,15 @@ def twins(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
     high = both.against_high_of_other.fillna(both.speedup_high_of_other / both.speedup_low)
     beyond = (ratio - 1).abs() > both.noise_of_other.fillna(0)
     standing = np.select([beyond & (low > 1), beyond & (high < 1)], ["ahead", "behind"], "tie")
-    ratio = ratio.mask(both.not_searched | both.not_searched_of_other)
-    return both.assign(ratio=ratio, standing=standing)[["kernel", "problem", "protocol", "ratio", "standing"]]
+    ratio = ratio.mask(both.borrowed | both.borrowed_of_other)
+    made = both.assign(ratio=ratio, standing=standing, former=both.not_searched | both.not_searched_of_other)
+    return made[["kernel", "problem", "protocol", "ratio", "standing", "former"]]
 
 
 def _spread_text(pairs: pd.DataFrame) -> str:
-    """'0.915 (0.80-1.10), 4 of 12', of the pairs that can be compared among these."""
+    """'0.915° (0.80-1.10), 4 of 12', of the pairs that can be compared among these; °: with some of a former kernel."""
     ratios = pairs.ratio.dropna()
-    text = f"{geometric_mean(ratios):.3f}" if len(ratios) else ""
+    text = f"{geometric_mean(ratios):.3f}{'°' * bool(pairs.former[ratios.index].any())}" if len(ratios) else ""
     text += f" ({ratios.min():.2f}-{ratios.max():.2f})" if len(ratios) >= LEAST else ""
     return text if len(ratios) == len(pairs) else ", ".join(filter(None, [text, f"{len(ratios)} of {len(pairs)}"]))
 
