@@ -24,7 +24,7 @@ import torch
 from platformdirs import user_cache_path
 
 from triton_vs_tilus.common import devices
-from triton_vs_tilus.common.kernel import Config, GroupedConfig, Kernel, grid_of
+from triton_vs_tilus.common.kernel import Config, Kernel, is_grouped
 from triton_vs_tilus.common.plan import Backend, Placement, Plan
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.tuned import APP
@@ -70,11 +70,12 @@ class Program:
 
     @property
     def compiled_for(self) -> tuple[Any, ...]:
-        """Two programs that share it share what is compiled: M is an argument, but for whether it has more tiles than a
-        group (common.kernel.Grid)."""
-        grouped = isinstance(self.config, GroupedConfig) and grid_of(self.problem, self.config).groups > 1
+        """Two programs that share it share what is compiled: M and the rows of a group are arguments, but for whether
+        there are more tiles than a group has (common.kernel.Grid)."""
         problem = [item for item in self.problem.fields.items() if item[0] != "m"]
-        return (self.kernel.full_name, *problem, *asdict(self.config).items(), grouped, self.placement, self.target)
+        config = [item for item in asdict(self.config).items() if item[0] != "group_m"]
+        grouped = is_grouped(self.problem, self.config)
+        return (self.kernel.full_name, *problem, *config, grouped, self.placement, self.target)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -10,8 +10,8 @@ problem and contender. bench/dispatch.py writes it. The rule:
     not fit beside the others. Where the nearest is beyond NEAR, or the weight more than MOST_GROWTH times its size,
     nothing is known, and torch is taken.
 3.  Numbers of tokens share programs, so that a weight needs few of them: T takes kernel and config of the power of 4
-    next to it. Of the kernels that won there, that is the one which gains most over half, as many and twice as many
-    tokens. It must have won at both.
+    next to it, and groups of rows where that has some. Of the kernels that won there, that is the one which gains most
+    over half, as many and twice as many tokens. It must have won at both.
 
 A device without a table takes a rule of thumb.
 """
@@ -27,7 +27,7 @@ from typing import Any, TypedDict
 import torch
 
 from triton_vs_tilus.common import tuned
-from triton_vs_tilus.common.kernel import Config, Kernel
+from triton_vs_tilus.common.kernel import Config, GroupedConfig, Kernel, is_grouped
 from triton_vs_tilus.common.problem import SHORT_DTYPE, Matmul
 
 __all__ = ["BASELINE", "Choice", "Measured", "choose", "devices", "distance", "path_of", "shared_tokens", "table"]
@@ -176,9 +176,14 @@ def _is_eligible(kernel: Kernel, problem: Matmul, deterministic: bool) -> bool:
 
 
 def _config(kernel: Kernel, problem: Matmul, shared: Matmul, slug: str) -> Config:
-    """The tuned one of the shared number of tokens, where the problem can run on it."""
+    """The tuned one of the shared number of tokens where the problem can run on it, grouped where that is."""
     config = tuned.pick(kernel, shared, slug)[0]
-    return config if kernel.supports(problem, config) is None else tuned.pick(kernel, problem, slug)[0]
+    if kernel.supports(problem, config) is not None:
+        return tuned.pick(kernel, problem, slug)[0]
+    if is_grouped(shared, config) and isinstance(config, GroupedConfig):
+        while config.group_m % 4 == 0 and not is_grouped(problem, config):  # tilus' wgmma walks pairs
+            config = replace(config, group_m=config.group_m // 2)
+    return config
 
 
 def _by_kind(entries: Iterable[Measured]) -> dict[tuple[str, str], list[Measured]]:

@@ -27,6 +27,7 @@ __all__ = [
     "band_steps",
     "cdiv",
     "grid_of",
+    "is_grouped",
     "nothing_to_search",
     "nothing_unfused",
     "problem_arguments",
@@ -119,6 +120,11 @@ def grid_of(problem: Matmul, config: GroupedConfig) -> Grid:
     tiles_m = cdiv(problem.m, config.block_m)
     group_m = min(config.group_m, tiles_m)
     return Grid(group_m, cdiv(problem.n, config.block_n), cdiv(tiles_m, group_m), config.split_k)
+
+
+def is_grouped(problem: Matmul, config: "Config") -> bool:
+    """Whether there are more rows of tiles than a group has: kernels are compiled for it."""
+    return isinstance(config, GroupedConfig) and grid_of(problem, config).groups > 1
 
 
 def too_large(grid: Grid) -> str | None:

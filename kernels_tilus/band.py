@@ -19,7 +19,7 @@ from tilus.hidet.ir.expr import Expr
 from tilus.hidet.ir.type import DataType
 from tilus.ir.tensor import GlobalTensor, RegisterTensor
 
-from triton_vs_tilus.common.kernel import GroupedConfig, MatmulConfig, band_steps, grid_of
+from triton_vs_tilus.common.kernel import GroupedConfig, MatmulConfig, band_steps, grid_of, is_grouped
 from triton_vs_tilus.common.plan import Placement
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import launching, wgmma
@@ -232,8 +232,8 @@ def settings(problem: Matmul, config: MatmulConfig, vectors: Vectors) -> Build:
     dtypes = TILUS_DTYPE[problem.dtype], TILUS_DTYPE[problem.out_dtype]
     sizes = (config.block_m, config.block_n, config.block_k, config.num_warps, config.num_stages)
     engine = _engine_for(config.engine, vectors, stored_nk) if isinstance(config, BandConfig) else "mma"
-    grouped = isinstance(config, GroupedConfig) and grid_of(problem, config).groups > 1
-    return Build(*dtypes, stored_nk, problem.epilogue.value, Tile(*sizes, engine), vectors, grouped)
+    tile = Tile(*sizes, engine)
+    return Build(*dtypes, stored_nk, problem.epilogue.value, tile, vectors, is_grouped(problem, config))
 
 
 def _engine_for(engine: str, vectors: Vectors, stored_nk: bool) -> str:
