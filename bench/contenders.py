@@ -112,7 +112,7 @@ def _matched(full_name: str) -> Kernel:
     twin = find(f"{language}/{base_name.partition('/')[2]}")
 
     def config_of(problem: Problem) -> Config:
-        return space.matched(base, problem, twin, pick(twin, problem, _slug())[0])
+        return _of_twin(base, twin, problem, _slug())
 
     def supports(problem: Problem, config: Config | None) -> str | None:
         if reason := base.supports(problem, config) or twin.supports(problem, None):
@@ -121,6 +121,11 @@ def _matched(full_name: str) -> Kernel:
         return f"{twin.full_name}'s config: {found}" if isinstance(found, str) else None
 
     return _given(base, f"@{language}", config_of, supports)
+
+
+def _of_twin(base: Kernel, twin: Kernel, problem: Problem, slug: str) -> Config | str:
+    """The config that the twin would take on a device of this slug, or why `base` cannot run it."""
+    return space.matched(base, problem, twin, pick(twin, problem, slug)[0])
 
 
 def _given(
@@ -161,17 +166,31 @@ def pick(
     """As tuned.pick, and 'stale' where the kernel or its space has changed since it was searched for this very problem,
     or nobody knows. Of a contender whose split is given, what the kernel itself would take but for the split; of a
     matched one, what the other language's kernel would take; and 'split' or 'matched' where that was searched for this
-    very problem."""
+    very problem. Raises ValueError where the kernel cannot run the other language's."""
     if other := MATCHED.search(kernel.full_name):
-        twin = find(f"{other[1]}/{kernel.full_name[: other.start()].partition('/')[2]}")
+        base_name = kernel.full_name[: other.start()]
+        twin = find(f"{other[1]}/{base_name.partition('/')[2]}")
         _, source = pick(twin, problem, slug)
-        return kernel.default_config(problem), "matched" if source == "tuned" else source
+        config = _of_twin(find(base_name), twin, problem, slug)
+        if isinstance(config, str):
+            raise ValueError(f"{twin.full_name}'s config: {config}")
+        return config, "matched" if source == "tuned" else source
     if not (given := SPLIT.search(kernel.full_name)):
         config, found = tuned.pick(kernel, problem, slug)
         entry = tuned.entry_of(kernel, problem, slug) if found == "tuned" else None
         return config, "stale" if entry is not None and is_stale(kernel, entry) else found
     config, source = pick(find(kernel.full_name[: given.start()]), problem, slug)
     return replace(config, split_k=int(given[1])), "split" if source == "tuned" else source
+
+
+def launched(kernel: Kernel, problem: Problem, slug: str) -> Config | None:
+    """What the kernel would be launched with on a device of this slug; None where it cannot take the problem."""
+    base = find(SPLIT.sub("", MATCHED.sub("", kernel.full_name)))
+    try:
+        config = None if base.supports(problem, None) else pick(kernel, problem, slug)[0]
+    except ValueError:
+        return None
+    return None if config is None or base.supports(problem, config) else config
 
 
 def choose(

@@ -189,7 +189,7 @@ def _has_former_config(row: "Row", problem: "Problem", kernel: "Kernel", slug: s
     """Whether the command would take another config now, as the tuned table has changed since."""
     from triton_vs_tilus.bench import contenders
 
-    return row.config is not None and contenders.pick(kernel, problem, slug)[0] != kernel.config_from(row.config)
+    return row.config is not None and contenders.launched(kernel, problem, slug) != kernel.config_from(row.config)
 
 
 def _list(names: Sequence[str]) -> "Table":

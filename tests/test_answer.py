@@ -15,10 +15,10 @@ from triton_vs_tilus.bench.cli import ExitCode, run_command
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.frame import frame
 from triton_vs_tilus.bench.rows.row import BASELINE
-from triton_vs_tilus.bench.show.answer import REASONS, regimes_table, screen
+from triton_vs_tilus.bench.show.answer import NOT_NEAR, REASONS, regimes_table, screen
 from triton_vs_tilus.bench.show.tables import mark_fastest
 from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.problem import Layout, Matmul, short_dtype
 from triton_vs_tilus.common.protocol import Protocol
 
 VECTOR = "triton/decompose_k.vector"
@@ -61,7 +61,7 @@ def test_a_language_and_determinism_are_kept():
 
 
 def test_what_was_never_recorded_is_told_with_what_was():
-    told = r"no row is of 32x256x7168-fp32-nk.*there are matmul, dtype bf16, layout nk, epilogue none \(cold\)"
+    told = r"no row is of 32x256x7168-fp32-nk.*dtype bf16, layout nk, epilogue none \(cold, graph, warm\)"
     with pytest.raises(ValueError, match=told):
         answers.answer(replace(ROUTER, dtype=torch.float32), files=recorded())
     with pytest.raises(ValueError, match="timed graph"):
@@ -92,7 +92,7 @@ def test_an_epilogue_is_another_kind_and_a_reference_of_another_run_is_named():
     assert found.elsewhere.contender == "torch/compile.default"
     said = "\n".join(screen(relu, found, None))
     assert "8.0 us, 1.50x torch.mm, then relu in torch." in said and "epilogue=Epilogue.RELU" in said
-    assert re.search(r"other run: torch/compile.default +10.0  1.20", said)
+    assert re.search(r"other run: torch/compile.default +1.20", said)
     assert answers.answer(ROUTER, files=files).elsewhere is None
 
 
@@ -160,3 +160,22 @@ def test_what_cannot_be_answered_is_one_line(words, told, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert run_command(command.main, words) == ExitCode.USAGE
     assert told in capsys.readouterr().err
+
+
+def test_of_equally_near_rows_those_of_the_same_dtype_answer_and_another_is_named():
+    halves = {dtype: Matmul(64, 64, 8192, dtype) for dtype in (torch.float16, torch.bfloat16)}
+    rows = {dtype: [made(BASELINE, 12.0, problem), made(VECTOR, 8.0, problem)] for dtype, problem in halves.items()}
+    rows[torch.float16].append(made("triton/atomic", 7.0, halves[torch.float16]))  # more contenders, and later files
+    files = {Path(f"made/{short_dtype(dtype)}.jsonl"): found for dtype, found in rows.items()}
+    asked = halves[torch.bfloat16]
+    assert answers.answer(asked, files=files).file.name == "bf16.jsonl"
+    files.pop(Path("made/bf16.jsonl"))
+    said = "\n".join(screen(asked, answers.answer(asked, files=files), None))
+    assert "Recorded at these sizes in fp16, cold L2." in said
+
+
+def test_far_from_all_rows_no_call_is_given():
+    files = {Path("made/rows.jsonl"): [made(BASELINE, 12.0), made(VECTOR, 8.0)]}
+    for problem, near in ((replace(ROUTER, m=2 * ROUTER.m), True), (replace(ROUTER, m=64 * ROUTER.m), False)):
+        said = "\n".join(screen(problem, answers.answer(problem, files=files), None))
+        assert ("import matmul" in said) is near and said.startswith(NOT_NEAR) is not near

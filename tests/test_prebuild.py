@@ -16,10 +16,11 @@ from triton.runtime.cache import get_cache_manager
 
 from triton_vs_tilus.bench import prebuild
 from triton_vs_tilus.bench.cli import run_command
-from triton_vs_tilus.bench.contenders import find
+from triton_vs_tilus.bench.contenders import find, launched
 from triton_vs_tilus.bench.search import prebuilt
 from triton_vs_tilus.bench.search.race import Budget
 from triton_vs_tilus.bench.search.space import compiled_fields
+from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import offline as of_tilus
 
@@ -172,3 +173,24 @@ def test_what_a_test_launches_is_built_ahead(tmp_path):
     assert ran.returncode == 0 and "1 skipped" in ran.stdout, ran.stdout
     assert prebuilt.programs(tmp_path, "tilus") == 1
     assert json.loads((tmp_path / "identity.json").read_text())["tilus"]["target"] == "sm_90a"
+
+
+@pytest.mark.parametrize(
+    ("name", "taken_from"),
+    [
+        ("tilus/atomic", "tilus/atomic"),
+        ("tilus/atomic@s4", "tilus/atomic"),
+        ("tilus/atomic@triton", "triton/atomic"),
+        ("triton/atomic@tilus", "tilus/atomic"),
+    ],
+)
+def test_what_is_launched_is_that_of_the_named_device(name, taken_from):
+    problem = Matmul(256, 256, 7168, layout=Layout.NK)
+    there = tuned.pick(find(taken_from), problem, "h200")[0]
+    found = launched(find(name), problem, "h200")
+    assert (found.block_m, found.block_n, found.block_k) == (there.block_m, there.block_n, there.block_k)
+    assert found.split_k == (4 if name.endswith("@s4") else there.split_k)
+
+
+def test_nothing_is_launched_where_the_other_languages_config_cannot_run():
+    assert launched(find("tilus/atomic@triton"), Matmul(64, 256, 7168, layout=Layout.NK), "h200") is None

@@ -158,7 +158,7 @@ def test_the_box_says_what_the_command_says(shown, capsys, shape, flags):
     for name, value in flags.items():
         shown.check(f"#{name}") if value is True else shown.select_option(f"#{name}", value)
     box = [shown.locator("#answered > p").all_inner_texts(), shown.locator("#answered td").all_inner_texts()]
-    box += [shown.locator("#answered th").all_inner_texts(), [shown.inner_text("#answered code")]]
+    box += [shown.locator(f"#answered {tag}").all_inner_texts() for tag in ("th", "code")]
     parts = [re.sub(r"\s+", " ", part).strip() for of in box for part in of]
     words_of = lambda texts: Counter(" ".join(texts).split())  # noqa: E731
     assert words_of(parts) == words_of([said])
@@ -168,7 +168,7 @@ def test_the_box_says_what_the_command_says(shown, capsys, shape, flags):
 
 def test_what_was_not_recorded_is_said(shown):
     shown.select_option("#dtype", "fp32")
-    assert "No row is of this kind, timed cold: there are matmul" in shown.inner_text("#answered")
+    assert "No row is of this kind, timed cold: there are dtype bf16" in shown.inner_text("#answered")
     shown.fill("#m", "0")
     assert shown.inner_text("#answered") == "M, N and K are positive integers."
 

@@ -1,5 +1,6 @@
 """The fastest for a matmul, from rows alone: those of the nearest problem that was recorded."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -10,7 +11,7 @@ from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.row import ProblemRecord, Row, TimingName
 from triton_vs_tilus.common.dispatch import distance
 from triton_vs_tilus.common.kernel import LANGUAGES
-from triton_vs_tilus.common.problem import Matmul
+from triton_vs_tilus.common.problem import Matmul, short_dtype
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
@@ -80,7 +81,8 @@ def answer(
     """The rows of the nearest recorded problem of the same kind: operation, epilogue, dtype, layout, groups. One where
     this project's kernels were timed by name: `linear` takes one of them, and is no candidate beside them.
 
-    Of two measurements of one problem the one with more contenders, of two alike the later. languages: of the kernels;
+    Of two measurements of one problem that of its own dtype (fp16 and bf16 are of one kind), then the one with more
+    contenders, of two alike the later. languages: of the kernels;
     what is written in another takes part where both are asked for. device: its slug; None takes every device. files:
     None takes all that are checked in.
 
@@ -117,9 +119,13 @@ def answering(found: Iterable[Candidate]) -> list[Candidate]:
 def nearest(problem: Matmul | W4A16Matmul, timing: TimingName, found: Sequence[Candidate]) -> Answer:
     """The answer of the candidate whose sizes are nearest. found: one of them `answering`."""
 
-    def rank(candidate: Candidate) -> tuple[float, int, str]:
-        apart = distance(_sizes(candidate[1][0].problem), _sizes(problem))
-        return -apart, *weight(candidate)
+    def rank(candidate: Candidate) -> tuple[float, bool, int, str]:
+        record = candidate[1][0].problem
+        return (
+            -distance(_sizes(record), _sizes(problem)),
+            record.dtype == short_dtype(problem.dtype),
+            *weight(candidate),
+        )
 
     path, together = max(answering(found), key=rank)
     record = together[0].problem
@@ -178,15 +184,14 @@ def _kind_of_record(record: ProblemRecord) -> str | None:
 
 
 def kinds_of(files: Mapping[Path, Sequence[Row]], op: str) -> str:
-    """'there are ...': the kinds and timings of an operation that were recorded."""
-    kinds = {
-        f"{kind} ({timing})"
-        for rows in files.values()
-        for row in rows
-        if row.problem.op == op and (kind := _kind_of_record(row.problem)) is not None
-        for timing in row.timing
-    }
-    return f"there are {'; '.join(sorted(kinds))}"
+    """'there are ...': the kinds of an operation that were recorded, with their timings."""
+    timings: dict[str, set[str]] = defaultdict(set)
+    for rows in files.values():
+        for row in rows:
+            if row.problem.op == op and (kind := _kind_of_record(row.problem)) is not None:
+                timings[kind.removeprefix(f"{op}, ")] |= set(row.timing)
+    told = [f"{kind} ({', '.join(sorted(timings[kind]))})" for kind in sorted(timings)]
+    return f"there are {'; '.join(told)}. fp16 counts as bf16"
 
 
 def _may_answer(row: Row, languages: Sequence[str], deterministic: bool) -> bool:

@@ -23,7 +23,6 @@ from triton_vs_tilus.bench.measure.clock import Announce, first_line
 from triton_vs_tilus.bench.measure.process import Children, Died
 from triton_vs_tilus.bench.search.race import Budget
 from triton_vs_tilus.bench.search.space import compiled_fields, first_tries
-from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.kernel import LANGUAGES, Config, Kernel, Language
 from triton_vs_tilus.common.problem import Problem
 
@@ -66,9 +65,8 @@ def build(
     jobs: dict[tuple[Any, ...], list[tuple[Problem, Config]]] = {}
     for kernel in kernels:
         for problem in problems if kernel.build and kernel.language in LANGUAGES and not kernel.tuned_as else ():
-            if problem.op == kernel.op and kernel.supports(problem, None) is None:
-                tries = first_tries(kernel, problem, budget, slug) if budget else [tuned.pick(kernel, problem, slug)[0]]
-                for config in tries:
+            if problem.op == kernel.op:
+                for config in _tries(kernel, problem, budget, slug):
                     # One process compiles once what configs and problems share.
                     jobs.setdefault((kernel.full_name, compiled_fields(config)), []).append((problem, config))
     start, done = time.monotonic(), Built(configs=sum(map(len, jobs.values())))
@@ -87,6 +85,13 @@ def build(
     done.programs = {language: programs(folder, language) - count for language, count in before.items()}
     done.seconds = time.monotonic() - start
     return done
+
+
+def _tries(kernel: Kernel, problem: Problem, budget: Budget | None, slug: str) -> list[Config]:
+    if budget is None:
+        config = contenders.launched(kernel, problem, slug)
+        return [] if config is None else [config]
+    return first_tries(kernel, problem, budget, slug) if kernel.supports(problem, None) is None else []
 
 
 def adopt(folder: Path) -> tuple[dict[str, int], dict[str, str]]:

@@ -8,11 +8,12 @@ from triton_vs_tilus.bench.rows.row import TEMPERATURES, Row
 from triton_vs_tilus.bench.show.tables import Table
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import LANGUAGES, cdiv
-from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.problem import Layout, Matmul, short_dtype
 from triton_vs_tilus.common.space import MULTIPROCESSORS
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 FAR = 2.0  # apart, from where a time says little
+NOT_NEAR = "Nothing was recorded near this shape: --measure, on a GPU, times it. The nearest:"
 CONFIGS = {
     "search": "searched for that shape",
     "tuned": "searched for that shape",
@@ -35,16 +36,20 @@ REASONS = {
 
 
 def screen(problem: Matmul | W4A16Matmul, answer: Answer, language: str | None) -> Iterator[str]:
-    """Lines of at most 100 characters."""
+    """Lines of at most 100 characters. Of a problem that is far from all rows no more than what the nearest took."""
+    far = answer.apart >= FAR
+    if far:
+        yield NOT_NEAR
     yield from head_lines(problem, answer)
     yield _where(problem, answer)
     yield ""
     yield from table_lines(answer, language)
     yield ""
-    yield from why_lines(answer)
-    yield ""
-    yield from call_lines(problem, answer.fastest)
-    yield ""
+    if not far:
+        yield from why_lines(answer)
+        yield ""
+        yield from call_lines(problem, answer.fastest)
+        yield ""
     yield source_line(answer)
 
 
@@ -77,12 +82,14 @@ def _in_torch(problem: Matmul | W4A16Matmul) -> str:
 
 def _where(problem: Matmul | W4A16Matmul, answer: Answer) -> str:
     record, clock = answer.fastest.problem, TEMPERATURES[answer.timing]
+    other = "" if record.dtype == short_dtype(problem.dtype) else f" in {record.dtype}"
     if answer.apart == 0:
-        return f"Recorded at this very problem, {clock}."
+        return f"Recorded at this very problem, {clock}." if not other else f"Recorded at these sizes{other}, {clock}."
     pairs = {"M": (problem.m, record.m), "N": (problem.n, record.n), "K": (problem.k, record.k)}
-    ratios = ", ".join(f"{name} x{there / here:.2g}" for name, (here, there) in pairs.items() if here != there)
-    said = f"Recorded at {record.m}x{record.n}x{record.k} ({ratios or 'in the other half precision'}), {clock}."
-    return said if answer.apart < FAR else f"{said} That is far: --measure, on a GPU, times it."
+    ratios = ", ".join(
+        f"{name} {there / here:.2g} times yours" for name, (here, there) in pairs.items() if here != there
+    )
+    return f"Recorded at {record.m}x{record.n}x{record.k}{other} ({ratios}), {clock}."
 
 
 def table_lines(answer: Answer, language: str | None) -> Iterator[str]:
@@ -112,7 +119,8 @@ def cells(answer: Answer, language: str | None) -> list[tuple[str, str, str, str
         timing = row.timing[answer.timing]
         times = f"{timing.speedup:.2f} ({timing.speedup_low:.2f}-{timing.speedup_high:.2f})"
         config = CONFIGS.get(row.config_source or "", "") if row.language in LANGUAGES else ""
-        made.append((labels[row.contender], f"{timing.median_us:.1f}", "" if row is baseline else times, config))
+        us = "" if row is answer.elsewhere else f"{timing.median_us:.1f}"  # of another run: ratios alone are compared
+        made.append((labels[row.contender], us, "" if row is baseline else times, config))
     floor = baseline.floor[answer.timing].read_us
     return [*made, ("floor, reads the least bytes", f"{floor:.1f}", "", "")]
 
@@ -121,8 +129,12 @@ def why_lines(answer: Answer) -> Iterator[str]:
     """The protocol in a sentence, how far the kernel fills the GPU, and what goes without a split."""
     fastest, unsplit = answer.fastest, answer.unsplit
     note = f"notes/{_file(fastest)}.md" if fastest.language in LANGUAGES else "notes/references.md"
-    reason = REASONS.get(fastest.protocol, f"{fastest.contender} is no kernel of this project")
-    yield f"Why: {reason}."
+    if fastest.language in LANGUAGES:
+        yield f"Why: {REASONS.get(fastest.protocol, 'the row names no protocol')}."
+    else:
+        ours = next(row for row in answer.rows if row.language in LANGUAGES)
+        times = answer.us(ours) / answer.us(fastest)
+        yield f"Why: the fastest kernel here, {ours.contender}, takes {times:.2f} times as long."
     if unsplit is not None and unsplit.config is not None:
         blocks = _tiles(unsplit)
         yield (
@@ -205,8 +217,21 @@ def regimes_table(found: Sequence[Answer]) -> Table:
         )
     of_graph = ["in a graph: us, x cuBLAS"] if captured else []
     header = ["M x N x K", "fastest", "us", "x cuBLAS", *of_graph, "best of the other language, us", "call"]
-    foot = f"{TEMPERATURES[found[0].timing]}, median; x cuBLAS: times as fast as torch.mm; † joint fastest"
-    return Table("the fastest by regime", header, lines, foot=foot)
+    foot = f"{TEMPERATURES[found[0].timing]}, median. x cuBLAS: how many times as fast as {_baselines(found)}. † joint "
+    return Table("the fastest by regime", header, lines, foot=f"{foot}fastest.")
+
+
+def _baselines(found: Sequence[Answer]) -> str:
+    """What the speed-ups are over, where problems have several baselines."""
+    records = [answer.fastest.problem for answer in found]
+    told = ["torch.mm"]
+    if any(record.epilogue not in (None, Epilogue.NONE.value) for record in records):
+        told.append("with an epilogue torch.mm and a launch more, not cuBLASLt's fused one")
+    if any(record.op == W4A16Matmul.op for record in records):
+        told.append(
+            "for w4a16 torch.mm on a weight dequantized before, of 4 times the bytes; Marlin and Machete have no rows"
+        )
+    return "; ".join(told)
 
 
 def _captured(row: Row) -> str:

@@ -39,12 +39,13 @@ function twoDigits(x) {
   return `${digits / 10}e${sign}${String(Math.abs(exponent)).padStart(2, "0")}`;
 }
 
-function whereLine(asked, sizes, apart, clock) {
-  if (apart === 0) return `Recorded at this very problem, ${D.clocks[clock]}.`;
+function whereLine(asked, sizes, apart, dtype, clock) {
+  const other = dtype === $("dtype").value ? "" : ` in ${dtype}`;
+  const where = `${D.clocks[clock]}.`;
+  if (apart === 0) return other ? `Recorded at these sizes${other}, ${where}` : `Recorded at this very problem, ${where}`;
   const ratios = ["M", "N", "K"].flatMap((name, i) =>
-    asked[i] === sizes[i] ? [] : [`${name} x${twoDigits(sizes[i] / asked[i])}`]);
-  const said = `Recorded at ${sizes.join("x")} (${ratios.join(", ")}), ${D.clocks[clock]}.`;
-  return apart < D.far ? said : `${said} That is far: --measure, on a GPU, times it.`;
+    asked[i] === sizes[i] ? [] : [`${name} ${twoDigits(sizes[i] / asked[i])} times yours`]);
+  return `Recorded at ${sizes.join("x")}${other} (${ratios.join(", ")}), ${where}`;
 }
 
 function answered() {
@@ -65,23 +66,28 @@ function answered() {
   }
   let apart = Infinity, taken = null;
   for (const entry of found) {
-    const far = [0, 1, 2].reduce((sum, i) => sum + Math.abs(Math.log2(entry[i] / asked[i])), 0);
-    if (far < apart) [apart, taken] = [far, entry];
+    const distance = [0, 1, 2].reduce((sum, i) => sum + Math.abs(Math.log2(entry[i] / asked[i])), 0);
+    const better = distance === apart && entry[3] === value("dtype") && taken[3] !== value("dtype");
+    if (distance < apart || better) [apart, taken] = [distance, entry];
   }
-  const [head, cells, why, call, source] = taken[3];
+  const [head, cells, why, call, source] = taken[4];
+  const far = apart >= D.far;
   out.replaceChildren(
-    ...head.map((line, i) => element("p", { class: i ? "more-said" : "winner" }, text(line))),
-    element("p", { id: "where" }, whereLine(asked, taken.slice(0, 3), apart, value("clock"))),
+    ...[...(far ? [D.notNear] : []), ...head.map(text)].map((line, i) =>
+      element("p", { class: i ? "more-said" : "winner" }, line)),
+    element("p", { id: "where" }, whereLine(asked, taken.slice(0, 3), apart, taken[3], value("clock"))),
     element("table", {},
       element("thead", {}, element("tr", {}, ...["", "us", "x cuBLAS (95 %)", "config"].map((name) =>
         element("th", { scope: "col" }, name)))),
       element("tbody", {}, ...cells.map((line) => element("tr", {}, ...line.map((cell, i) =>
         element("td", { class: i === 1 ? "number" : null }, text(cell))))))),
-    element("p", {}, "Why: ", ...why.flatMap((line, i) => {
-      const note = text(line).match(/^More: notes\/(.*)$/);
-      return note ? ["More: ", element("a", { href: note[1] }, `notes/${note[1]}`)] : [text(line), " "];
-    })),
-    element("pre", { tabindex: 0, role: "group", "aria-label": "The call" }, element("code", {}, text(call))),
+    ...(far ? [] : [
+      element("p", {}, "Why: ", ...why.flatMap((line) => {
+        const note = text(line).match(/^More: notes\/(.*)$/);
+        return note ? ["More: ", element("a", { href: note[1] }, `notes/${note[1]}`)] : [text(line), " "];
+      })),
+      element("pre", { tabindex: 0, role: "group", "aria-label": "The call" }, element("code", {}, text(call))),
+    ]),
     element("p", { class: "small" }, text(source)),
   );
 }

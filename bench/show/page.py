@@ -81,6 +81,7 @@ def data(files: Files) -> dict[str, Any]:
         "clocks": {clock: TEMPERATURES[clock] for clock in CLOCKS},
         "first": FIRST,
         "far": answer.FAR,
+        "notNear": answer.NOT_NEAR,
         "files": [_file(path, rows, strings) for path, rows in files.items()],
         "kinds": {op: answers.kinds_of(files, op) for op in (Matmul.op, W4A16Matmul.op)},
         "asked": _asked(),
@@ -174,8 +175,8 @@ def _row(row: Row, problem: int, strings: _Strings) -> list[Any]:
 
 
 def _answers(files: Files, strings: _Strings) -> Iterator[tuple[str, list[Any]]]:
-    """By 'kind/clock/language/deterministic', for every recorded size [m, n, k, answer]; of two sizes that are equally
-    near the first is the one that bench/answer.py takes."""
+    """By 'kind/clock/language/deterministic', for all recorded sizes and dtypes [m, n, k, dtype, answer]; of
+    equally near ones, of one dtype, the first is that which bench/answer.py takes."""
     for index, (kind, problem) in enumerate(_kinds().items()):
         alike = {path: of_kind for path, rows in files.items() if (of_kind := answers.of_kind(rows, kind))}
         for clock in CLOCKS if alike else ():
@@ -184,12 +185,13 @@ def _answers(files: Files, strings: _Strings) -> Iterator[tuple[str, list[Any]]]
                     languages = LANGUAGES if language is None else (language,)
                     found = answers.candidates(problem, clock, languages, deterministic, alike)
                     found.sort(key=answers.weight, reverse=True)
-                    sizes = dict.fromkeys(together[0].problem.shape for _, together in answers.answering(found))
+                    records = [together[0].problem for _, together in answers.answering(found)]
                     made = []
-                    for m, n, k in sizes:
-                        asked = replace(problem, m=m, n=n, k=k)
+                    for *sizes, dtype in dict.fromkeys((*record.shape, record.dtype) for record in records):
+                        m, n, k = sizes
+                        asked = replace(problem, m=m, n=n, k=k, dtype=TORCH_DTYPES[dtype])
                         taken = answers.nearest(asked, clock, found)
-                        made.append([m, n, k, _answer(asked, taken, language, strings)])
+                        made.append([*sizes, dtype, _answer(asked, taken, language, strings)])
                     if made:
                         yield f"{index}/{clock}/{language.value if language else ''}/{int(deterministic)}", made
 
