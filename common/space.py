@@ -98,14 +98,21 @@ class Fed(NamedTuple):
 
 
 def point_of(config: Config) -> dict[str, Any]:
-    """What was wanted of both languages when this config was made: its fields, with feed and transposed in place of
-    those that are its language's own.
+    """What was wanted of both languages when this config was made: its fields, with feed and transposed, and reducer,
+    in place of those that are its language's own.
 
-    FED_BY: a config's fields that say how it is fed, where it has any.
+    FED_BY: a config's fields that say how it is fed, where it has any. reducer: the elements and warps of one, where
+    the config has one, in fields that begin with 'reduce_'.
     """
     own = getattr(config, "FED_BY", ())
-    fields = {name: value for name, value in vars(config).items() if name not in own}
-    return {**fields, "feed": config.fed.feed.value, "transposed": config.fed.transposed} if own else fields
+    reducer = getattr(config, "reducer", None)
+    point = {
+        name: value
+        for name, value in vars(config).items()
+        if name not in own and not (reducer and name.startswith("reduce_"))
+    }
+    point |= {"reducer": reducer} if reducer else {}
+    return {**point, "feed": config.fed.feed.value, "transposed": config.fed.transposed} if own else point
 
 
 @lru_cache(maxsize=4096)
@@ -124,6 +131,8 @@ def matched(kernel: Kernel, problem: Matmul, twin: Kernel, config: Config) -> Co
         own = default.own_fields(config.fed.feed, config.fed.transposed) if "feed" in wanted else {}
         if isinstance(own, str):
             return own
+        if "reducer" in wanted:
+            own = {**own, **default.reducer_fields(problem, wanted["split_k"], *wanted["reducer"])}
         found = replace(default, **shared, **own)
         if reason := kernel.supports(problem, found):
             return reason

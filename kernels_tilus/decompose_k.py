@@ -60,6 +60,27 @@ class DecomposeKConfig(BandConfig):
     reduce_threads: int = 1
 
     @property
+    def reducer(self) -> tuple[int, int]:
+        """Elements and warps."""
+        return self.reduce_rows * self.reduce_block, self.reduce_warps
+
+    # tilus alone: a block holds whole tiles, so that a reducer's elements are rows and columns; Triton's go over row
+    # ends.
+    @staticmethod
+    def reducer_fields(problem: Matmul, split_k: int, elements: int, warps: int) -> dict[str, int]:
+        """Of a config for a reducer of so many elements and warps: columns as C has them, and 16 bytes of a row a
+        thread, as Triton's compiler lays its loads out; the threads that are left share elements."""
+        threads = 32 * warps
+        columns = min(elements, 1 << (problem.n - 1).bit_length())
+        sharing = min(max(1, threads * VECTOR // elements), 1 << split_k.bit_length() - 1, threads)
+        return {
+            "reduce_block": columns,
+            "reduce_warps": warps,
+            "reduce_rows": elements // columns,
+            "reduce_threads": sharing,
+        }
+
+    @property
     def reduced_by_thread(self) -> int:
         """Elements of C."""
         return self.reduce_rows * self.reduce_block * self.reduce_threads // (32 * self.reduce_warps)
@@ -74,7 +95,7 @@ def space(problem: Matmul, *, variant: str) -> Space:
     """Every wanted tile with every wanted split and, for the vector reducer, every wanted reducer of so many bands."""
     tiles = band_space(problem, splits(problem))
     wanted = [
-        DecomposeKConfig(**vars(config), **strip_of(problem, config.split_k, elements, warps))
+        DecomposeKConfig(**vars(config), **DecomposeKConfig.reducer_fields(problem, config.split_k, elements, warps))
         for config in tiles.configs
         for elements, warps in reducers(config.split_k)[: 1 if variant == "tile" else None]
     ]
@@ -82,25 +103,11 @@ def space(problem: Matmul, *, variant: str) -> Space:
     return Space(supported.configs, {**tiles.dropped, **supported.dropped})
 
 
-# tilus alone: a block holds whole tiles, so that a reducer's elements are rows and columns; Triton's go over row ends.
-def strip_of(problem: Matmul, split_k: int, elements: int, warps: int) -> dict[str, int]:
-    """The fields of a config for a reducer of so many elements and warps: columns as C has them, and 16 bytes of a row
-    a thread, as Triton's compiler lays its loads out; the threads that are left share elements."""
-    threads = 32 * warps
-    columns = min(elements, 1 << (problem.n - 1).bit_length())
-    sharing = min(max(1, threads * VECTOR // elements), 1 << split_k.bit_length() - 1, threads)
-    return {
-        "reduce_block": columns,
-        "reduce_warps": warps,
-        "reduce_rows": elements // columns,
-        "reduce_threads": sharing,
-    }
-
-
 def default_config(problem: Matmul) -> DecomposeKConfig:
     """At most 128 splits; the narrowest reducer."""
     chosen = configs.default_config(problem, most_splits=128)
-    return DecomposeKConfig(**vars(chosen), **strip_of(problem, chosen.split_k, *reducers(chosen.split_k)[0]))
+    narrowest = reducers(chosen.split_k)[0]
+    return DecomposeKConfig(**vars(chosen), **DecomposeKConfig.reducer_fields(problem, chosen.split_k, *narrowest))
 
 
 def supports(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:

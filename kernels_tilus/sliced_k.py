@@ -4,15 +4,15 @@
     block     C[m, n] = epilogue(sum over w of sums[w, m, n])        fp32, one rounding
 
 Grid         (tiles of N, tiles of M); a block walks all of K in steps of block_k, shared out evenly to its warps
-Who sums     a warp its share in fp32 registers; at the end fma lanes and warps, mma the warps in their order
+Who sums     a warp its share in fp32 registers; at the end, of fma, its lanes, and then the warps in their order
 Deterministic yes: each element's sum has one fixed order
 Workspace    none
 Launches     1
 
 fma     on CUDA cores, for few rows, where a tensor core's 16 stand empty: A and B go from global memory to registers,
-        and no shared memory is filled or waited for. The loads of a step, 16 bytes each, are under way together: ptxas
-        does not move those of the next one before the sums of this, so that a step is long. B is read once for every
-        block_m rows, A once for every block_n columns.
+        and no shared memory is filled or waited for. The loads of a step, 16 bytes each, are under way together
+        (lane_dot.py): ptxas does not move those of the next one before the sums of this, so that a step is long. B is
+        read once for every block_m rows, A once for every block_n columns.
 mma     on tensor cores: each warp multiplies a slice of the step (sliced_dot.py), fed by the cp.async pipeline of
         mma.py. Of a block_n below an mma's eight columns, those of the neighbours are filled with zeros, not read.
 
@@ -24,7 +24,8 @@ from functools import lru_cache, partial
 
 import torch
 from tilus import float32, int32, void_p
-from tilus.ir.layout.ops import auto_local_spatial, local, shared_row_major
+from tilus.ir.layout import RegisterLayout
+from tilus.ir.layout.ops import auto_local_spatial, replicated, shared_row_major, spatial
 from tilus.ir.tensor import RegisterTensor
 from tilus.utils import cdiv
 from torch import Tensor
@@ -46,6 +47,7 @@ from triton_vs_tilus.common.space import (
 )
 from triton_vs_tilus.kernels_tilus import band, configs, launching
 from triton_vs_tilus.kernels_tilus.band import BandScript, view_of_a, view_of_b, view_of_b_columns
+from triton_vs_tilus.kernels_tilus.lane_dot import lane_dot
 from triton_vs_tilus.kernels_tilus.sliced_dot import sliced_dot
 
 MMA_ROWS, MMA_COLUMNS, MMA_K = 16, 8, 16  # tilus alone: its layouts are the program's
@@ -106,23 +108,44 @@ def own_of_load(problem: Matmul) -> int:
     return WIDEST_LOAD // problem.dtype.itemsize if problem.layout is Layout.NK else 1
 
 
-class SlicedKFma(BandScript):
+def _spread(rows: int, columns: int, threads: int) -> RegisterLayout:
+    """A tile an element a thread, as often over as there are threads for; or all of it in every thread."""
+    if threads % (rows * columns):
+        return replicated(rows, columns, num_workers=threads)
+    return replicated(1, 1, num_workers=threads // (rows * columns)).spatial(rows, columns)
+
+
+class SlicedKScript(BandScript):
+    """What both variants end with: the sums of warps meet."""
+
+    def __init__(self, build, rows, columns, layout_of_total):
+        super().__init__(build)
+        self.rows = rows
+        self.columns = columns
+        self.partials_layout = shared_row_major(self.num_warps, rows, columns)
+        self.total_layout = layout_of_total
+
+    def add_warps(self, total: RegisterTensor, sums: RegisterTensor) -> None:
+        """total [rows, columns] += the sums of all warps, in their order; sums [warps, rows, columns], both fp32."""
+        partials = self.shared_tensor(dtype=float32, shape=[self.num_warps, self.rows, self.columns])
+        self.annotate_layout(partials, self.partials_layout)
+        self.store_shared(partials, sums)
+        self.sync()
+        self.annotate_layout(total, self.total_layout)
+        for warp in self.range(self.num_warps, unroll="all"):
+            self.add(total, self.load_shared(partials[warp]), out=total)
+        self.free_shared(partials)
+
+
+class SlicedKFma(SlicedKScript):
     """One block: a tile of C over all of K, on CUDA cores."""
 
     def __init__(self, build, own_of_load):
-        super().__init__(build)
-        self.threads = threads = 32 * self.num_warps
-        own = self.block_k // threads
-        # What a thread loads at once stands along the dimension along which B is contiguous. By thread its own k are a
-        # dimension of their own.
-        if self.stored_nk:
-            each = local(self.block_m, self.block_n, own // own_of_load)
-            self.products = each.spatial(1, 1, threads).local(1, 1, own_of_load)
-            self.by_thread = local(self.block_m, self.block_n, 1, 1).spatial(1, 1, threads, 1).local(1, 1, 1, own)
-        else:
-            self.products = local(1, 1, own).spatial(1, 1, threads).local(self.block_m, self.block_n, 1)
-            self.by_thread = local(1, 1, 1, own).spatial(1, 1, threads, 1).local(self.block_m, self.block_n, 1, 1)
-        self.sums = local(self.block_m, self.block_n, 1).spatial(1, 1, threads)
+        block_m, block_n, num_warps = build.tile.block_m, build.tile.block_n, build.tile.num_warps
+        super().__init__(build, block_m, block_n, _spread(block_m, block_n, 32 * num_warps))
+        self.own_of_load = own_of_load
+        self.threads = 32 * num_warps
+        self.by_warp = spatial(num_warps, 32, 1, 1).local(1, 1, block_m, block_n)
 
     def __call__(
         self,
@@ -149,27 +172,23 @@ class SlicedKFma(BandScript):
         ga = view_of_a(self, a_ptr, m, k, stride_am_units)
         gb = view_of_b_columns(self, b_ptr, n, k, stride_b_units)
 
-        acc = self.register_tensor(dtype=float32, shape=[block_m, block_n, self.threads], init=0.0)
-        self.annotate_layout(acc, self.sums)
+        acc = self.register_tensor(dtype=float32, shape=[self.threads, block_m, block_n], init=0.0)
         for step_k in self.range(0, k, block_k):
-            a = self.cast(self.load_global(ga, offsets=[offset_m, step_k], shape=[block_m, block_k]), dtype=float32)
-            b = self.cast(self.load_global(gb, offsets=[offset_n, step_k], shape=[block_n, block_k]), dtype=float32)
-            products = self.unsqueeze(a, dim=1) * self.unsqueeze(b, dim=0)
-            self.annotate_layout(products, self.products)
-            self.add(acc, self.sum(self.view(products, layout=self.by_thread), dim=3), out=acc)
-        total = self.sum(acc, dim=2)
+            a = self.load_global(ga, offsets=[offset_m, step_k], shape=[block_m, block_k])
+            b = self.load_global(gb, offsets=[offset_n, step_k], shape=[block_n, block_k])
+            lane_dot(self, a, b, acc, self.own_of_load)
+        total = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
+        self.add_warps(total, self.sum(self.view(acc, layout=self.by_warp), dim=1))
         self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
 
 
-class SlicedKMma(BandScript):
+class SlicedKMma(SlicedKScript):
     """One block: a tile of C over all of K, on tensor cores."""
 
     def __init__(self, build):
-        super().__init__(build)
-        self.columns = max(self.block_n, MMA_COLUMNS)
-        self.partials_layout = shared_row_major(self.num_warps, self.block_m, self.columns)
-        pairs = auto_local_spatial(32 * self.num_warps, [self.block_m, self.columns // 2])
-        self.total_layout = pairs.local(1, 2)
+        columns = max(build.tile.block_n, MMA_COLUMNS)
+        pairs = auto_local_spatial(32 * build.tile.num_warps, [build.tile.block_m, columns // 2])
+        super().__init__(build, build.tile.block_m, columns, pairs.local(1, 2))
 
     def __call__(
         self,
@@ -198,16 +217,8 @@ class SlicedKMma(BandScript):
         gb = view_of_b(self, b_ptr, n, k, stride_b_units)
         sums = self.register_tensor(dtype=float32, shape=[self.num_warps, block_m, self.columns], init=0.0)
         self.mma_product(sums, ga, gb, offset_m, offset_n, 0, k)
-
-        partials = self.shared_tensor(dtype=float32, shape=[self.num_warps, block_m, self.columns])
-        self.annotate_layout(partials, self.partials_layout)
-        self.store_shared(partials, sums)
-        self.sync()
         total = self.register_tensor(dtype=float32, shape=[block_m, self.columns], init=0.0)
-        self.annotate_layout(total, self.total_layout)
-        for warp in self.range(self.num_warps, unroll="all"):
-            self.add(total, self.load_shared(partials[warp]), out=total)
-        self.free_shared(partials)
+        self.add_warps(total, sums)
         self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
 
     def multiply(self, a: RegisterTensor, b: RegisterTensor, acc: RegisterTensor) -> None:

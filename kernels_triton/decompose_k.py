@@ -52,12 +52,22 @@ class DecomposeKConfig(BandConfig):
     reduce_block: int = 32
     reduce_warps: int = 1
 
+    @property
+    def reducer(self) -> tuple[int, int]:
+        """Elements and warps."""
+        return self.reduce_block, self.reduce_warps
+
+    @staticmethod
+    def reducer_fields(problem: Matmul, split_k: int, elements: int, warps: int) -> dict[str, int]:
+        """Of a config for a reducer of so many elements and warps."""
+        return {"reduce_block": elements, "reduce_warps": warps}
+
 
 def space(problem: Matmul, *, variant: str) -> Space:
     """Every wanted tile with every wanted split and, for the vector reducer, every wanted reducer of so many bands."""
     tiles = band_space(problem, splits(problem))
     wanted = [
-        DecomposeKConfig(**vars(config), reduce_block=elements, reduce_warps=warps)
+        DecomposeKConfig(**vars(config), **DecomposeKConfig.reducer_fields(problem, config.split_k, elements, warps))
         for config in tiles.configs
         for elements, warps in reducers(config.split_k)[: 1 if variant == "tile" else None]
     ]
@@ -68,8 +78,8 @@ def space(problem: Matmul, *, variant: str) -> Space:
 def default_config(problem: Matmul) -> DecomposeKConfig:
     """At most 128 splits; the narrowest reducer."""
     chosen = configs.default_config(problem, most_splits=128)
-    elements, warps = reducers(chosen.split_k)[0]
-    return DecomposeKConfig(**vars(chosen), reduce_block=elements, reduce_warps=warps)
+    narrowest = reducers(chosen.split_k)[0]
+    return DecomposeKConfig(**vars(chosen), **DecomposeKConfig.reducer_fields(problem, chosen.split_k, *narrowest))
 
 
 def supports(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:

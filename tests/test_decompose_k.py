@@ -22,7 +22,7 @@ from triton_vs_tilus.common.plan import contiguous
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.space import REDUCERS, reducers
 from triton_vs_tilus.kernels_tilus import interpreter
-from triton_vs_tilus.kernels_tilus.decompose_k import strip_of
+from triton_vs_tilus.kernels_tilus.decompose_k import DecomposeKConfig
 from triton_vs_tilus.kernels_tilus.dependent_launch import after_kernel_before
 
 
@@ -34,7 +34,10 @@ class TestDecomposeK(matmul_cases.MatmulTests):
 BY_HAND = ((32, 1, 1, 1), (128, 4, 4, 1), (64, 4, 8, 1), (32, 1, 1, 4), (16, 1, 1, 8), (32, 4, 1, 16))
 STRIPS = [
     *[("triton", {"reduce_block": elements, "reduce_warps": warps}) for elements, warps in REDUCERS],
-    *[("tilus", strip_of(Matmul(13, 136, 256), 5, elements, warps)) for elements, warps in REDUCERS],
+    *[
+        ("tilus", DecomposeKConfig.reducer_fields(Matmul(13, 136, 256), 5, elements, warps))
+        for elements, warps in REDUCERS
+    ],
     *[
         ("tilus", {"reduce_block": columns, "reduce_warps": warps, "reduce_rows": rows, "reduce_threads": threads})
         for columns, warps, rows, threads in BY_HAND
@@ -46,7 +49,7 @@ STRIPS = [
 @pytest.mark.parametrize("split_k", [2, 3, 16, 256])
 def test_a_strip_has_the_elements_of_its_reducer(n, split_k):
     for elements, warps in reducers(split_k):
-        strip = strip_of(Matmul(16, n, 8192), split_k, elements, warps)
+        strip = DecomposeKConfig.reducer_fields(Matmul(16, n, 8192), split_k, elements, warps)
         assert strip["reduce_block"] * strip["reduce_rows"] == elements
         assert strip["reduce_threads"] <= split_k and 32 * warps % strip["reduce_threads"] == 0
 

@@ -176,12 +176,8 @@ def reason_against(kernel, package, at: tuple, problem: Matmul) -> str | None:
     if isinstance(made, str):
         return made
     extra = {"programs": programs} if programs else {}
-    if warps and package is tilus_configs:
-        from triton_vs_tilus.kernels_tilus.decompose_k import strip_of
-
-        extra = strip_of(problem, split_k, elements, warps)
-    elif warps:
-        extra = {"reduce_block": elements, "reduce_warps": warps}
+    if warps:
+        extra = kernel.config_type.reducer_fields(problem, split_k, elements, warps)
     return kernel.supports(problem, kernel.config_type(**vars(made), **extra))
 
 

@@ -23,6 +23,7 @@ SHARED = {
     "dependent_launch",
     "epilogue",
     "interpreter",
+    "lane_dot",
     "launching",
     "mma",
     "offline",

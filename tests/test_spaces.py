@@ -55,6 +55,18 @@ def test_a_config_of_one_language_is_found_in_the_other():
                 assert all(here[field] == there[field] for field in shared)
 
 
+def test_a_reducer_of_as_many_elements_and_warps_is_found_in_the_other():
+    """Triton's go over row ends, tilus' have rows and columns; whether the space holds the config or not."""
+    problem = Matmul(256, 256, 7168, layout=Layout.NK)
+    triton, tilus = (contenders.find(f"{language}/decompose_k.vector") for language in ("triton", "tilus"))
+    for split_k in (4, 9):
+        theirs = triton.config_type(64, 64, 64, split_k, 4, 4, reduce_block=512, reduce_warps=4, tma=True)
+        ours = matched(tilus, problem, triton, theirs)
+        assert (ours.reduce_rows, ours.reduce_block, ours.reduce_warps, ours.reduce_threads) == (2, 256, 4, 1)
+        back = matched(triton, problem, tilus, replace(ours, reduce_block=64, reduce_rows=8))
+        assert (back.reduce_block, back.reduce_warps) == (512, 4)
+
+
 def test_another_instruction_is_another_config():
     """Triton's compiler takes wgmma for tiles that were copied; tilus has it for those that TMA brought."""
     problem = Matmul(64, 256, 7168, layout=Layout.NK)

@@ -54,6 +54,7 @@ from triton_vs_tilus.kernels_tilus.interpreter.threads import (
     poison,
 )
 from triton_vs_tilus.kernels_tilus.interpreter.views import viewed
+from triton_vs_tilus.kernels_tilus.lane_dot import LaneDotInst
 from triton_vs_tilus.kernels_tilus.sliced_dot import SlicedDotInst
 
 Run = Callable[[Threads], Any]
@@ -882,6 +883,18 @@ def _(i: SlicedDotInst, program: Program) -> Run:
         slices = acc.shape[0]
         a, b = a.unflatten(1, (slices, -1)).transpose(0, 1), b.unflatten(0, (slices, -1))
         put(t, torch.baddbmm(acc, a, b))
+
+    return run
+
+
+@instruction.register(LaneDotInst)
+def _(i: LaneDotInst, program: Program) -> Run:
+    put = setter(i.register_output)
+
+    def run(t: Threads) -> None:
+        a, b, acc = (t.tile(tensor).float() for tensor in i.inputs)
+        of_lanes = (-1, acc.shape[0], i.neighbours)
+        put(t, acc + torch.einsum("mjte,njte->tmn", a.unflatten(1, of_lanes), b.unflatten(1, of_lanes)))
 
     return run
 
