@@ -50,11 +50,11 @@ def test_what_moved_between_two_files_is_listed_from_the_slowest_on(results, tmp
         speed = {VECTOR: 0.9, FP32: 1.02}.get(made.contender, 1.0)
         timing = {name: replace(time, speedup=time.speedup * speed) for name, time in made.timing.items()}
         beside.append(replace(made, timing=timing))
-    (page,) = docs.moved("router-nk", "again", "3")
+    (page,) = docs.moved("router-nk", ".", "again", "3")
     assert f"| {VECTOR} |" in page and FP32 not in page and BASELINE not in page
     assert "| 0.900x |" in page and "3 of 7 moved by more than 3 %" in page
-    with pytest.raises(ValueError, match=r"no device has elsewhere/router-nk\.jsonl beside it"):
-        docs.moved("router-nk", "elsewhere", "3")
+    with pytest.raises(ValueError, match=r"no device has router-nk.jsonl in both . and elsewhere"):
+        docs.moved("router-nk", ".", "elsewhere", "3")
 
 
 def test_a_line_tells_what_an_empty_launch_took(results, tmp_path):

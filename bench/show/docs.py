@@ -12,7 +12,8 @@ figure is typed and no quotation goes stale.
     <!-- counters:router torch/mm triton/* -->
     <!-- printed:clusters_of_one -->                 what a program printed, NAME.txt, as it stands
     <!-- spaces:router 1 64 1024 -->                how many configs a search may try, at these T
-    <!-- moved:router-nk pairs 3 -->                whose cold time moved by more than 3 % in the folder's file
+    <!-- moved:router-nk former pairs 3 -->         whose cold time moved by more than 3 % from one folder's file of
+                                                     this name to the other's; the folder '.' holds the file itself
     <!-- regimes:h200 router-nk:16x* crossover:64x64x8192* -->
                                                      the fastest at problems of these files, and how to call it
     <!-- versions -->                                which versions were run, on what
@@ -131,13 +132,16 @@ def printed(name: str) -> list[str]:
     return [f"On {file.parent.name}:\n\n```\n{file.read_text().strip()}\n```\n" for file in files]
 
 
-def moved(name: str, folder: str, percent: str) -> list[str]:
-    """The contenders whose cold speed-up differs by more than so many percent between the recorded file of this name
-    and the one in `folder` beside it, of every device, as Markdown. Raises ValueError where no device has both."""
+def moved(name: str, before: str, after: str, percent: str) -> list[str]:
+    """The contenders whose cold speed-up differs by more than so many percent between the files of this name in two
+    folders beside it, of every device, as Markdown; '.' is the recorded file itself. Raises ValueError where no device
+    has both."""
     made = []
-    for path, old in _recorded("moved", name).items():
-        if not (newer := path.parent / folder / path.name).exists():
+    for path in _recorded("moved", name):
+        older, newer = (path.parent / folder / path.name for folder in (before, after))
+        if not (older.exists() and newer.exists()):
             continue
+        old = read_rows(older)
         new = read_rows(newer)
         cold = [change for change in changes(new, old) if change.timing == "cold"]
         found = [(change.speedup, change) for change in cold if change.speedup is not None]
@@ -148,10 +152,15 @@ def moved(name: str, folder: str, percent: str) -> list[str]:
         ]
         foot = f"{len(far)} of {len(found)} moved by more than {percent} %. New: {tables.source_of(new)}"
         header = ["problem", "contender", "old us", "new us", "speed"]
-        made.append(tables.Table(f"cold, {folder} against {name}", header, lines, foot=foot).markdown())
+        title = f"cold, {name}: {_rows_of(after)} against {_rows_of(before)}"
+        made.append(tables.Table(title, header, lines, foot=foot).markdown())
     if not made:
-        raise ValueError(f"moved:{name}: no device has {folder}/{name}.jsonl beside it")
+        raise ValueError(f"moved:{name}: no device has {name}.jsonl in both {before} and {after}")
     return made
+
+
+def _rows_of(folder: str) -> str:
+    return "the recorded rows" if folder == "." else folder
 
 
 def regimes(device: str, asked: Sequence[str]) -> tables.Table:
