@@ -110,9 +110,11 @@ def own_of_load(problem: Matmul) -> int:
 
 def _spread(rows: int, columns: int, threads: int) -> RegisterLayout:
     """A tile an element a thread, as often over as there are threads for; or all of it in every thread."""
-    if threads % (rows * columns):
+    times, left = divmod(threads, rows * columns)
+    if left:
         return replicated(rows, columns, num_workers=threads)
-    return replicated(1, 1, num_workers=threads // (rows * columns)).spatial(rows, columns)
+    tile = spatial(rows, columns)
+    return tile if times == 1 else replicated(1, 1, num_workers=times) * tile
 
 
 class SlicedKScript(BandScript):

@@ -333,3 +333,15 @@ def test_the_fastest_by_regime_is_the_answers_and_its_call():
         assert line[1].removesuffix(" †") == found.fastest.contender
         assert line[1].endswith("†") is (len(found.joint) > 1)
     assert table.lines[1][-1].startswith("`matmul(x, lay_out(weight)")
+
+
+def test_how_far_two_files_lie_apart_counts_equal_configs_alone(results, tmp_path):
+    beside = Journal(tmp_path / "results" / "h200" / "router-again.jsonl")
+    for made in router_rows():
+        speed = {VECTOR: 0.9, FP32: 0.5}.get(made.contender, 1.0)
+        timing = {name: replace(time, speedup=time.speedup * speed) for name, time in made.timing.items()}
+        beside.append(replace(made, timing=timing, config={"split_k": 99} if made.contender == FP32 else made.config))
+    (told,) = docs.reran("router-nk", "*", "router-again")
+    assert told == "half of 6 by 5.0 % at most, all by 10.0 %"
+    with pytest.raises(ValueError, match="no contender was timed at one config"):
+        docs.reran("router-nk", "nothing*", "router-again")

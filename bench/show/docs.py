@@ -32,6 +32,7 @@ the fastest on each problem:
     <!-- mean:models 16x* torch/linear.* torch/mm --> the geometric mean of these
     <!-- us:linear-costs@host 1x* torch/mm -->       by another timing than cold
     <!-- ahead:router-nk * tilus/* triton/* -->      on how many of these problems the first takes less time
+    <!-- reran:router-nk * router-matched-nk -->     how far speed-ups of the same configs lie apart in two files
 
 each up to its end, <!-- /results --> and so on. The name is that of a file under bench/results, of every device; of
 counters, in counters/ there; of code, its path.
@@ -44,7 +45,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 from typing import Any
 
 from triton_vs_tilus.bench import contenders, workloads
@@ -69,7 +70,9 @@ MARKED = re.compile(
     r".*?(<!-- /\2 -->)",
     re.DOTALL,
 )
-WITHIN_A_LINE = re.compile(r"(<!-- (launch|us|times|mean|ahead):(\S+)((?: (?!-->)\S+)*) -->)[^\n]*?(<!-- /\2 -->)")
+WITHIN_A_LINE = re.compile(
+    r"(<!-- (launch|us|times|mean|ahead|reran):(\S+)((?: (?!-->)\S+)*) -->)[^\n]*?(<!-- /\2 -->)"
+)
 FORMATTING = ("# fmt: off", "# fmt: on")
 
 
@@ -259,7 +262,31 @@ def ahead(name: str, problems: str, contender: str, other: str) -> list[str]:
     ]
 
 
-FIGURES: dict[str, Callable[..., list[str]]] = {"us": taken, "times": timed, "mean": averaged, "ahead": ahead}
+def reran(name: str, problems: str, other: str) -> list[str]:
+    """How far the cold speed-ups of contenders lie apart in two files, where both ran one config: 'half of 252 by 0.6 %
+    at most, all by 6.1 %', of every device. Raises ValueError where there are none."""
+    told = []
+    for path, rows in _recorded("figures", name).items():
+        again = {(row.problem.name, row.contender): row for row in read_rows(path.with_stem(other))}
+        asked = [row for row in rows if any(fnmatchcase(row.problem.name, pattern) for pattern in problems.split(","))]
+        same = [
+            row for row in asked if (two := again.get((row.problem.name, row.contender))) and two.config == row.config
+        ]
+        found = changes(list(again.values()), same)
+        apart = sorted(abs(change.speedup - 1) for change in found if change.timing == "cold" and change.speedup)
+        if not apart:
+            raise ValueError(f"reran:{name}: no contender was timed at one config in it and in {other}")
+        told.append(f"half of {len(apart)} by {median(apart):.1%} at most, all by {apart[-1]:.1%}".replace("%", " %"))
+    return told
+
+
+FIGURES: dict[str, Callable[..., list[str]]] = {
+    "us": taken,
+    "times": timed,
+    "mean": averaged,
+    "ahead": ahead,
+    "reran": reran,
+}
 
 
 def _ratios(name: str, problems: str, contender: str, other: str) -> list[list[float]]:
