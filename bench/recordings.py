@@ -35,7 +35,7 @@ RECORDINGS = {
     "router-kn": "--workload router --layout kn --timing cold,graph",
     "router-costs": "--shape 16x256x7168 --timing graph,host --energy",  # what a launch takes of host and power
     **{
-        f"router-matched-{layout}": f"--workload router --layout {layout} --matched --rounds 20 "
+        f"router-matched-{layout}": f"--workload router --tokens 1,16,64,1024 --layout {layout} --matched --rounds 20 "
         f"{_only('triton', 'tilus')}"
         for layout in ("nk", "kn")
     },
