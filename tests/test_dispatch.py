@@ -9,7 +9,7 @@ import torch
 from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.bench import dispatch as command
 from triton_vs_tilus.bench.rows import times
-from triton_vs_tilus.common import dispatch
+from triton_vs_tilus.common import dispatch, tuned
 from triton_vs_tilus.common.dispatch import BASELINE, Measured, choose
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
@@ -38,16 +38,19 @@ def test_tables_are_what_the_rows_give():
 
 @each_language
 def test_asked_without_its_own_rows_a_measured_problem_is_never_given_a_kernel_that_loses_there(language):
+    """Where the row ran the config that is chosen: that of another number of tokens may be slower or faster."""
     table = dispatch.table("h200")
-    taken = 0
+    taken = held = 0
     for entry in table:
         problem = Matmul.from_fields(entry["problem"])
         others = [other for other in table if other is not entry]
         choice = choose(KERNELS[language], problem, "h200", measured=others)
         if choice.kernel is not None:
-            assert entry["us"][choice.kernel.full_name] <= 1.03 * entry["us"][BASELINE], problem.name
             taken += 1
-    assert taken > len(table) / 2
+            if tuned.pick(choice.kernel, problem, "h200")[0] == choice.config:
+                assert entry["us"][choice.kernel.full_name] <= 1.03 * entry["us"][BASELINE], problem.name
+                held += 1
+    assert taken > len(table) / 2 and held > 0.8 * taken
 
 
 @each_language

@@ -32,6 +32,7 @@ the fastest on each problem:
     <!-- mean:models 16x* torch/linear.* torch/mm --> the geometric mean of these
     <!-- us:linear-costs@host 1x* torch/mm -->       by another timing than cold
     <!-- ahead:router-nk * tilus/* triton/* -->      on how many of these problems the first takes less time
+    <!-- same:router-matched-nk * *@tilus -->       tilus' speed over Triton's, of these kernels at this one's configs
     <!-- reran:router-nk * router-matched-nk -->     how far speed-ups of the same configs lie apart in two files
 
 each up to its end, <!-- /results --> and so on. The name is that of a file under bench/results, of every device; of
@@ -71,7 +72,7 @@ MARKED = re.compile(
     re.DOTALL,
 )
 WITHIN_A_LINE = re.compile(
-    r"(<!-- (launch|us|times|mean|ahead|reran):(\S+)((?: (?!-->)\S+)*) -->)[^\n]*?(<!-- /\2 -->)"
+    r"(<!-- (launch|us|times|mean|ahead|reran|same):(\S+)((?: (?!-->)\S+)*) -->)[^\n]*?(<!-- /\2 -->)"
 )
 FORMATTING = ("# fmt: off", "# fmt: on")
 
@@ -280,12 +281,35 @@ def reran(name: str, problems: str, other: str) -> list[str]:
     return told
 
 
+def at_one_config(name: str, problems: str, kernels: str) -> list[str]:
+    """The second language's speed over the first's where both ran one config, of the problems and kernels that patterns
+    name: '1.02 (0.78 to 1.29, 59 comparisons)', of every device. A kernel is named with the language whose config it
+    was, 'atomic@tilus'. Raises ValueError where there are none."""
+    file, timing = _file_and_timing(name)
+    told = []
+    for rows in _recorded("figures", file).values():
+        found = matrix.matched(rows, timing)
+        found = found[found.config != "own"]
+        named = [
+            fnmatchcase(f"{line.kernel}@{line.config}", kernels)
+            and any(fnmatchcase(line.problem, pattern) for pattern in problems.split(","))
+            for line in found.itertuples()
+        ]
+        ratios = found.ratio[named]
+        if ratios.empty:
+            raise ValueError(f"same:{name}: nothing of {kernels} on {problems} ran at one config")
+        extent = f" ({ratios.min():.2f} to {ratios.max():.2f}, {len(ratios)} comparisons)" if len(ratios) > 1 else ""
+        told.append(f"{geometric_mean(ratios):.2f}{extent}")
+    return told
+
+
 FIGURES: dict[str, Callable[..., list[str]]] = {
     "us": taken,
     "times": timed,
     "mean": averaged,
     "ahead": ahead,
     "reran": reran,
+    "same": at_one_config,
 }
 
 
