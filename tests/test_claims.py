@@ -640,7 +640,9 @@ def test_every_claim_is_in_the_table_and_counted():
     assert len({of.text for of in CLAIMS}) == len(CLAIMS)
     verdicts = [line[-1] for line in made.lines]
     assert set(verdicts) == set(VERDICTS)
-    assert made.foot.startswith(f"{verdicts.count(CONFIRMED)} confirmed, {verdicts.count(CONTRADICTED)} contradicted")
+    assert made.title.startswith(
+        f"{len(CLAIMS)} claims: {verdicts.count(CONFIRMED)} confirmed, {verdicts.count(CONTRADICTED)} contradicted"
+    )
     assert all(line[1] and line[4] for line in made.lines)
     for source in {of.source for of in CLAIMS}:
         assert source.url in made.foot
@@ -686,7 +688,7 @@ def test_a_table_a_device_of_what_is_recorded(monkeypatch, tmp_path, capsys):
         for made in router_rows():
             Journal(tmp_path / device / "router-nk.jsonl").append(made)
     assert run_command(command.main, ["--markdown"]) == 0
-    assert capsys.readouterr().out.count("**claims**") == 2
+    assert capsys.readouterr().out.count(f"**{len(CLAIMS)} claims: ") == 2
 
 
 def test_the_command_reads_files(tmp_path, capsys):

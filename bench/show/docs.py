@@ -6,7 +6,8 @@ figure is typed and no quotation goes stale.
     <!-- problems:router-references -->              a table a problem, with messages; or of these problems:
     <!-- problems:router-references 16x* -->
     <!-- ladder:router-nk 16x* -->                  the steps to the fastest kernel, a table a problem
-    <!-- matrix:router-nk -->                        language x protocol
+    <!-- matrix:router-nk -->                        language x protocol; or both at one config alone:
+    <!-- matrix:router-matched-nk same -->
     <!-- plots:router-nk speedup floor -->           these of bench.plots, drawn into notes/plots
     <!-- counters:router -->                         what ncu counted; or of these contenders:
     <!-- counters:router torch/mm triton/* -->
@@ -421,7 +422,8 @@ class _Page:
         return "\n".join(ladder_table(group).markdown() for group in _named("ladder", rows, words, file))
 
     def _matrix(self, rows: list[Row], words: list[str], file: Path) -> str:
-        return "\n".join(table.markdown() for table in matrix.tables(rows))
+        made = matrix.tables(rows) if not words else [matrix.matched_table(rows, "cold")]
+        return "\n".join(table.markdown() for table in made)
 
     def _plots(self, rows: list[Row], words: list[str], file: Path) -> str:
         unknown = set(words) - plots.PLOTS.keys()

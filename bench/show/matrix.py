@@ -243,7 +243,11 @@ def _effects(found: pd.DataFrame, pairs: pd.DataFrame, count: int) -> str:
     means = ratios.geometric_mean[2 * ratios["count"] >= count].dropna()
     if len(means):
         apart = means.where(means >= 1, 1 / means)
-        apart_texts.append(f"at the same kernel the languages are up to {apart.max():.2f}x apart ({apart.idxmax()})")
+        of_one = pairs.ratio.where(pairs.ratio >= 1, 1 / pairs.ratio).max()
+        told = (
+            f"at the same kernel the languages are up to {apart.max():.2f}x apart ({apart.idxmax()}), on one problem "
+        )
+        apart_texts.append(f"{told}up to {of_one:.2f}x")
     whole = found.geometric_mean[found["size"] == count]
     for language in PAIR:
         of_language = whole[whole.index.get_level_values("language") == language]
@@ -252,7 +256,7 @@ def _effects(found: pd.DataFrame, pairs: pd.DataFrame, count: int) -> str:
                 f"in {language} the protocols are up to {of_language.max() / of_language.min():.2f}x apart"
             )
     text = "; ".join(apart_texts)
-    text = f"{text[0].upper()}{text[1:]}. " if text else ""
+    text = f"Over all problems: {text}. " if text else ""
     if left_out := int(pairs.ratio.isna().sum()):
         text += f"Left out of {OVER}, and of how far the languages are apart: {left_out} of {len(pairs)} pairs (kernel "
         text += "and problem), which did not both run a config searched for the problem. "

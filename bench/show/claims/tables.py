@@ -31,12 +31,12 @@ def table(rows: Sequence[Row], launches: Sequence[Launch] = ()) -> Table:
         for claim, finding in found
     ]
     sources = dict.fromkeys(claim.source for claim in CLAIMS)
-    foot = f"{counts(found)}. Sources: {', '.join(f'{source.name} {source.url}' for source in sources)}. "
+    foot = f"Sources: {', '.join(f'{source.name} {source.url}' for source in sources)}. "
     foot += "There: what the source ran, and on what. Rows: what stands for it here. Figures that depend on a GPU or a "
     foot += "version that no row is of are told without a verdict. "
     foot += f"{source_of(rows)}."
     header = ["claim", "there", "rows", "confirmed where", "measured", "verdict"]
-    return Table("claims", header, lines, foot=foot)
+    return Table(f"{len(found)} claims: {counts(found)}", header, lines, foot=foot)
 
 
 def screen(rows: Sequence[Row], launches: Sequence[Launch] = ()) -> Table:
