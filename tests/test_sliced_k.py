@@ -48,7 +48,8 @@ def test_loads_of_a_step_are_wide_and_have_registers_for_all_of_them(task):
     assert gpu_kernel.instructions["global loads"] == {"16 B": loads}
     assert gpu_kernel.registers >= 0.9 * 4 * loads  # a few are free again before the last load
     assert not gpu_kernel.spills and not gpu_kernel.stack
-    assert gpu_kernel.instructions["barriers"]["bar.sync"] <= 4  # warps do not take turns
+    if task.kernel.language.value == "tilus":
+        assert gpu_kernel.instructions["barriers"] == {"bar.sync": 1}  # warps do not take turns
 
 
 def mma_task(language: str, block_n: int) -> Task:
