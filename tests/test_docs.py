@@ -57,6 +57,28 @@ def test_what_moved_between_two_files_is_listed_from_the_slowest_on(results, tmp
         docs.moved("router-nk", ".", "elsewhere", "3")
 
 
+def test_kernels_are_held_against_themselves_under_another_triton_where_the_config_is_one(results, tmp_path):
+    results_of = tmp_path / "results" / "h200"
+    newer = Journal(results_of / "triton-3.9" / "router-nk.jsonl")
+    for made in router_rows():
+        speed, config = {1: (0.9, made.config), 16: (1.2, made.config)}.get(made.problem.m, (5.0, {"block_m": 99}))
+        timing = {name: replace(time, speedup=time.speedup * speed) for name, time in made.timing.items()}
+        environment = replace(made.environment, triton="3.9.0")
+        newer.append(replace(made, timing=timing, config=config, environment=environment))
+        if made.contender == VECTOR:
+            newer.append(replace(made, contender="triton/cluster", environment=environment))
+    doc = tmp_path / "README.md"
+    doc.write_text("<!-- across:router-nk -->\n<!-- /across -->\n")
+    docs.update([doc])
+    page = doc.read_text()
+    # At T = 1 and 16 1.25x and 1x of the baseline; at T = 1024 another config.
+    assert "| decompose_k.vector | 2 | 1.118 | 1.162 | 0.90 to 1.20 |" in page
+    assert "| cluster | 3 |  | 0.855 |  |" in page and "semaphore" not in page
+    (results_of / "triton-3.9" / "router-nk.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"across:router-nk: no other Triton has router-nk\.jsonl"):
+        docs.update([doc])
+
+
 def test_a_line_tells_what_an_empty_launch_took(results, tmp_path):
     doc = tmp_path / "README.md"
     doc.write_text("It took <!-- launch:router-nk -->?<!-- /launch --> us.\n")

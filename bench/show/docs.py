@@ -18,6 +18,7 @@ figure is typed and no quotation goes stale.
     <!-- regimes:h200 router-nk:16x* crossover:64x64x8192* -->
                                                      the fastest at problems of these files, and how to call it
     <!-- versions -->                                which versions were run, on what
+    <!-- across:router-nk -->                        Triton's kernels under each Triton that recorded this file
     <!-- claims -->                                  every claim and its verdict
     <!-- code:kernels_tilus/atomic.py AtomicMatmul.__call__ self.band_product -->
                                                      a function, from the first line that holds the last words
@@ -62,13 +63,13 @@ from triton_vs_tilus.bench.show.answer import regimes_table
 from triton_vs_tilus.bench.show.claims.tables import recorded_tables
 from triton_vs_tilus.bench.show.ladder import ladder_table
 from triton_vs_tilus.bench.show.spaces import sizes_table
-from triton_vs_tilus.bench.show.versions import versions_table
+from triton_vs_tilus.bench.show.versions import across_versions, versions_table
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 MARKED = re.compile(
-    r"(<!-- (results|problems|ladder|matrix|plots|printed|claims|counters|code|spaces|moved|regimes|versions|resources)"
-    r"(?::(\S+))?((?: \S+)*) -->\n)"
+    r"(<!-- (results|problems|ladder|matrix|plots|printed|claims|counters|code|spaces|moved|regimes|versions|across|"
+    r"resources)(?::(\S+))?((?: \S+)*) -->\n)"
     r".*?(<!-- /\2 -->)",
     re.DOTALL,
 )
@@ -420,6 +421,9 @@ class _Page:
 
     def _ladder(self, rows: list[Row], words: list[str], file: Path) -> str:
         return "\n".join(ladder_table(group).markdown() for group in _named("ladder", rows, words, file))
+
+    def _across(self, rows: list[Row], words: list[str], file: Path) -> str:
+        return across_versions(file, rows).markdown()
 
     def _matrix(self, rows: list[Row], words: list[str], file: Path) -> str:
         made = matrix.tables(rows) if not words else [matrix.matched_table(rows, "cold")]
