@@ -107,18 +107,23 @@ def test_compiled_whole_it_takes_any_number_of_tokens_without_compiling_anew(pac
     assert len(graphs) == 1
 
 
+class Router(torch.nn.Module):
+    def __init__(self, package, weight):
+        super().__init__()
+        self.weight = torch.nn.Parameter(weight, requires_grad=False)
+        self.linear = package.linear
+
+    def forward(self, x):
+        return self.linear(x, self.weight)
+
+    def exported(self, x):
+        """For any number of tokens."""
+        return torch.export.export(self, (x,), dynamic_shapes={"x": {0: torch.export.Dim("tokens")}})
+
+
 @each_package
 def test_it_is_exported_as_one_operator(package):
-    class Router(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = torch.nn.Parameter(tensors()[1])
-
-        def forward(self, x):
-            return package.linear(x, self.weight)
-
-    x = tensors(4)[0]
-    exported = torch.export.export(Router(), (x,), dynamic_shapes={"x": {0: torch.export.Dim("tokens")}})
+    exported = Router(package, tensors()[1]).exported(tensors(4)[0])
     called = [node.target for node in exported.graph.nodes if node.op == "call_function"]
     assert called == [operator(package).op]
     assert exported.module()(tensors(7)[0]).shape == (7, 16)
@@ -425,6 +430,18 @@ def test_captured_by_hand_and_by_inductor_it_follows_new_numbers(package, on_gpu
         expected = torch.sigmoid(torch.nn.functional.linear(given, weight))
         torch.testing.assert_close(y, expected, rtol=2e-2, atol=2e-2)
         torch.testing.assert_close(compiled(given), expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.gpu
+@each_package
+def test_compiled_ahead_of_time_by_inductor_it_is_right_at_every_number_of_tokens(package, on_gpu, tmp_path):
+    x, weight = on_gpu
+    package.prepare(weight, max_tokens=64)
+    exported = Router(package, weight).exported(x)
+    archive = torch._inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "router.pt2"))
+    loaded = torch._inductor.aoti_load_package(archive)
+    for tokens in (2, 33, 64):
+        assert_close(loaded(x[:tokens]), x[:tokens], weight)
 
 
 @pytest.mark.gpu
