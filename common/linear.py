@@ -248,14 +248,11 @@ class _Language:
             if is_capturing(device):  # a module is not loaded within one
                 return by_torch
             self._on_gpus.add((device, compiled_for))
-        call = Call(program.plan, device, program.backend)
-        shape, dtype = (*x.shape[:-1], problem.n), problem.out_dtype
+        call = Call(program.plan, device, program.backend, (*x.shape[:-1], problem.n))
         laid_out = rows.data_ptr() == x.data_ptr()
 
         def by_kernel(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-            out = x.new_empty(shape, dtype=dtype)
-            call(out, x if laid_out else _rows(x), weight, bias)
-            return out
+            return call(None, x if laid_out else _rows(x), weight, bias)
 
         return keep(by_kernel)
 

@@ -17,7 +17,7 @@ from tilus.drivers import get_cache_dir
 from tilus.ir.prog import Program
 
 from triton_vs_tilus.common import workspace
-from triton_vs_tilus.common.plan import Backend, Launch, Placement, Plan, Run
+from triton_vs_tilus.common.plan import Backend, Launch, Placement, Plan, Run, filling
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import plain_blocks  # noqa: F401, it changes what tilus compiles
 
@@ -87,16 +87,17 @@ def load(step: Launch, plan: Plan, device: torch.device) -> Run:
     if isinstance(step.kernel, Pooled):
         on_pool, given = (load(step._replace(kernel=script), plan, device) for script in step.kernel)
 
-        def run_either(stream: int, args: tuple[Any, ...]) -> None:
-            (on_pool if may_use_pool(device) else given)(stream, args)
+        def run_either(stream: int, slots: tuple[Any, ...]) -> None:
+            (on_pool if may_use_pool(device) else given)(stream, slots)
 
         return run_either
     if device.type == "cpu":
-        return lambda stream, args: launch(step.kernel, *args)
-    start = _launch_function(step.kernel)
+        filled = filling(step.arguments)
+        return lambda stream, slots: launch(step.kernel, *filled(slots))
+    start, filled = _launch_function(step.kernel), filling(step.arguments, null=0)
 
-    def run(stream: int, args: tuple[Any, ...]) -> None:
-        start(*args)  # on torch's current stream, as it finds tensors of torch among the arguments
+    def run(stream: int, slots: tuple[Any, ...]) -> None:
+        start(*filled(slots))  # on torch's current stream, as it finds tensors of torch among the arguments
 
     return run
 
@@ -178,4 +179,4 @@ def _build(instance: Any) -> None:
                 _forget(instance)
 
 
-BACKEND = Backend(load, build_plan, lambda: str(tilus.option.get_option("cache_dir")), null=0)
+BACKEND = Backend(load, build_plan, lambda: str(tilus.option.get_option("cache_dir")))
