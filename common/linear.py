@@ -175,14 +175,15 @@ class _Language:
         out_dtype: torch.dtype | None,
     ) -> Tensor:
         deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
+        # fmt: off
         key = (
-            *(x.shape, x.stride(), x.dtype, x.data_ptr() % WIDEST, x.get_device()),
-            *(weight.shape, weight.stride(), weight.dtype, weight.data_ptr() % WIDEST, weight.get_device()),
-            *(activation, deterministic, out_dtype),
-            None
-            if bias is None
-            else (bias.shape, bias.stride(), bias.dtype, bias.data_ptr() % WIDEST, bias.get_device()),
+            x.shape, x.stride(), x.dtype, x.data_ptr() % WIDEST, x.get_device(),
+            weight.shape, weight.stride(), weight.dtype, weight.data_ptr() % WIDEST, weight.get_device(),
+            activation, deterministic, out_dtype,
+            None if bias is None else
+            (bias.shape, bias.stride(), bias.dtype, bias.data_ptr() % WIDEST, bias.get_device()),
         )
+        # fmt: on
         run = self._runs.get(key)
         if run is None:
             run = self._settled(key, x, weight, bias, activation, deterministic, out_dtype)

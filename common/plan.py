@@ -234,8 +234,8 @@ class Call:
         scales: Tensor | None = None,
         minus_zeros: Tensor | None = None,
     ) -> Tensor:
-        """The output, once what is enqueued here on the current stream has run; None: allocated. The tensors are as
-        the plan has them, None where it has none."""
+        """Enqueues on the current stream, and returns the output; out: None allocates it. The tensors are as the plan
+        has them, None where it has none."""
         inputs = a, b, bias, tiles, scales, minus_zeros
         if self._index < 0:
             return self._enqueue(0, inputs, out)

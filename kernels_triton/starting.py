@@ -1,7 +1,8 @@
-"""How a compiled kernel is started with addresses of tensors and encoded TMA descriptors, and what in it differs between
-versions of Triton.
+"""How a compiled kernel is started, and what of that differs between versions of Triton.
 
-Triton's own call makes a frame and closures around its launcher in C, and encodes the descriptors of each call anew.
+By Triton's launcher in C, with TMA descriptors that were encoded before.
+Triton's own call, a function of Python around that launcher, encodes its descriptors anew each time. In versions that
+are not named here it is called, with encoded descriptors.
 """
 
 from collections.abc import Callable, Sequence
