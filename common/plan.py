@@ -252,11 +252,11 @@ class Call:
         ticket = 0
         if plan.scratch:
             scratch = self._empty(*self._scratch)
+        if plan.sums:
+            counters, sums = workspace.counters_and_sums(plan.counters, plan.sums, self.device)
+        elif plan.counters:
+            counters = workspace.semaphores(plan.counters, self.device)
         if plan.counters:
-            if plan.sums:
-                counters, sums = workspace.counters_and_sums(plan.counters, plan.sums, self.device)
-            else:
-                counters = workspace.semaphores(plan.counters, self.device)
             ticket = workspace.next_ticket()
         if plan.zeroed:
             out.zero_()
@@ -277,10 +277,10 @@ def _contiguous(shape: tuple[int, ...], dtype: torch.dtype) -> _Shaped:
 
 
 def _allocator(device: torch.device) -> Callable[..., Tensor]:
-    """What allocates memory of any content on the device, which is the current one, for a shape, strides and a dtype.
+    """What allocates memory of any content on the device, which must be the current one.
 
-    By what Inductor's code calls: it is torch's allocator without the dispatcher, which takes longer than the
-    allocator. A torch without it allocates as anyone.
+    Inductor's generated code calls the same function. It is private to torch: it asks torch's allocator, past the
+    dispatcher, which takes longer than the allocator. A torch without it takes `torch.empty_strided`.
     """
 
     def dispatched(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -16,7 +16,6 @@ from filelock import FileLock
 from tilus.drivers import get_cache_dir
 from tilus.ir.prog import Program
 
-from triton_vs_tilus.common import workspace
 from triton_vs_tilus.common.plan import Backend, Launch, Placement, Plan, Run, filling
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import plain_blocks  # noqa: F401, it changes what tilus compiles
@@ -58,18 +57,10 @@ def check_rows(rows: Mapping[str, tuple[int, int]]) -> None:
             raise ValueError(f"{found}; accepted: {OFFSET_LIMIT} elements from end to end, or fewer")
 
 
-def may_use_pool(device: torch.device) -> bool:
-    """Whether a launch may take memory from tilus' pool of global tensors: it is shared by all streams, so only on
-    the default one, and it may have to grow, so not while a graph is captured."""
-    if device.type == "cpu":
-        return True
-    stream = torch.cuda.current_stream(device)
-    return stream == torch.cuda.default_stream(device) and not workspace.is_capturing(device)
-
-
 class Pooled(NamedTuple):
-    """A Script whose semaphores are of tilus' pool, and its twin that is given some, for where the pool may not be used
-    (`may_use_pool`)."""
+    """A Script whose semaphores are of tilus' pool of global tensors, and its twin that is given some, for where the
+    pool may not be used: all streams share it, and it may have to grow, which no capture of a graph allows. So it is
+    used on the default stream alone, which is never captured."""
 
     on_pool: Any
     given: Any
@@ -88,7 +79,7 @@ def load(step: Launch, plan: Plan, device: torch.device) -> Run:
         on_pool, given = (load(step._replace(kernel=script), plan, device) for script in step.kernel)
 
         def run_either(stream: int, slots: tuple[Any, ...]) -> None:
-            (on_pool if may_use_pool(device) else given)(stream, slots)
+            (given if stream else on_pool)(stream, slots)  # the default stream's handle is 0
 
         return run_either
     if device.type == "cpu":

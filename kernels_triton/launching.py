@@ -46,7 +46,7 @@ def load(step: Launch, plan: Plan, device: torch.device) -> Run:
     hooks = triton.knobs.runtime
     constants = [step.options[param.name] for param in step.kernel.params[len(step.arguments) :]]
     start, encoders = starting.start_of(compiled, step.grid), iter(starting.encoders_of(compiled))
-    all_args: list[Any] = []
+    all_args: list[Any] = []  # as the launcher takes them: a descriptor's shape and strides follow it
     addresses: list[tuple[int, Slot]] = []
     encoded: list[tuple[int, Slot, Callable[[int], Any]]] = []
     tickets: list[int] = []
