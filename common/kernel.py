@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
@@ -251,7 +250,7 @@ class Kernel:
     plan: Callable[[OwnProblem, Config, OwnPlaces], Plan] | None = None
     backend: Backend | None = None
 
-    @cached_property
+    @property
     def full_name(self) -> str:
         """e.g. 'triton/decompose_k.vector', 'torch/mm': unique, and what --only, --skip and the tuned tables use."""
         apart = "" if not self.variant or self.variant.startswith("@") else "."
