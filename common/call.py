@@ -70,11 +70,9 @@ def cached_launch(
             _calls[key] = call
     else:
         check_no_gradient(**inputs)
-        check_apart(out, **inputs)
-    if out is None:
-        out = torch.empty(call.shape, dtype=call.dtype, device=call.device)
-    call(out, **inputs)
-    return out
+        if out is not None:
+            check_apart(out, **inputs)
+    return call(out, **inputs)
 
 
 def launched(

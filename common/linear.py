@@ -175,14 +175,15 @@ class _Language:
         out_dtype: torch.dtype | None,
     ) -> Tensor:
         deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
+        # fmt: off
         key = (
-            *(x.shape, x.stride(), x.dtype, x.data_ptr() % WIDEST, x.get_device()),
-            *(weight.shape, weight.stride(), weight.dtype, weight.data_ptr() % WIDEST, weight.get_device()),
-            *(activation, deterministic, out_dtype),
-            None
-            if bias is None
-            else (bias.shape, bias.stride(), bias.dtype, bias.data_ptr() % WIDEST, bias.get_device()),
+            x.shape, x.stride(), x.dtype, x.data_ptr() % WIDEST, x.get_device(),
+            weight.shape, weight.stride(), weight.dtype, weight.data_ptr() % WIDEST, weight.get_device(),
+            activation, deterministic, out_dtype,
+            None if bias is None else
+            (bias.shape, bias.stride(), bias.dtype, bias.data_ptr() % WIDEST, bias.get_device()),
         )
+        # fmt: on
         run = self._runs.get(key)
         if run is None:
             run = self._settled(key, x, weight, bias, activation, deterministic, out_dtype)
@@ -248,14 +249,11 @@ class _Language:
             if is_capturing(device):  # a module is not loaded within one
                 return by_torch
             self._on_gpus.add((device, compiled_for))
-        call = Call(program.plan, device, program.backend)
-        shape, dtype = (*x.shape[:-1], problem.n), problem.out_dtype
+        call = Call(program.plan, device, program.backend, (*x.shape[:-1], problem.n))
         laid_out = rows.data_ptr() == x.data_ptr()
 
         def by_kernel(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-            out = x.new_empty(shape, dtype=dtype)
-            call(out, x if laid_out else _rows(x), weight, bias)
-            return out
+            return call(None, x if laid_out else _rows(x), weight, bias)
 
         return keep(by_kernel)
 

@@ -8,6 +8,8 @@ hands everything over to the compiled kernels. Nothing is checked there.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import count
+from math import prod
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -33,6 +35,7 @@ __all__ = [
     "alignment",
     "bias_slot",
     "contiguous",
+    "filling",
     "placement_of",
 ]
 
@@ -142,7 +145,7 @@ class Plan:
 
 _SCRATCH_DTYPE = {Slot.SCRATCH: torch.float32, Slot.COUNTERS: torch.int32, Slot.SUMS: torch.float32}
 
-# Launches a kernel on a stream, given by its handle, with the arguments of a Launch, Slots filled in.
+# Launches a kernel on a stream, given by its handle, with what stands for each Slot, by its number.
 Run = Callable[[int, tuple[Any, ...]], None]
 # Compiles and loads a launch of a plan for the current device, or prepares its run in an interpreter for a CPU.
 Load = Callable[[Launch, Plan, torch.device], Run]
@@ -156,14 +159,20 @@ class Backend:
     build compiles what is in no cache, and loads nothing that has to be on the GPU
     fit   a config of a matmul's tables, or the nearest to it that can take tensors that lie so
     cache where it keeps what is built on disk
-    null  what stands for a tensor that a build does not read, on a GPU
     """
 
     load: Load
     build: Callable[[Plan], None]
     cache: Callable[[], str]
     fit: Callable[[Any, Any, Any], Any] = lambda problem, config, placement: config
-    null: Any = None
+
+
+def filling(arguments: tuple[Any, ...], null: Any = None) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """What makes a launch's arguments of what stands for each Slot. null: in the place of a tensor that is not read."""
+    numbers = tuple(null if argument is None else argument for argument in arguments if not isinstance(argument, Slot))
+    behind = count(len(Slot))
+    pick = itemgetter(*(argument if isinstance(argument, Slot) else next(behind) for argument in arguments))
+    return lambda slots: pick(slots + numbers)
 
 
 def bias_slot(problem: Matmul) -> Slot | None:
@@ -201,56 +210,48 @@ def alignment(tensor: Tensor | None) -> int:
 class Call:
     """A loaded plan. It may be called from several threads and on any stream of its device."""
 
-    def __init__(self, plan: Plan, device: torch.device, backend: Backend):
-        """Compiles what is in no cache, and loads; the first captured call finds its semaphores."""
+    def __init__(self, plan: Plan, device: torch.device, backend: Backend, shape: tuple[int, ...] | None = None):
+        """Compiles what is in no cache, and loads; the first captured call finds its semaphores. shape: of the outputs
+        that a call allocates, by default the problem's."""
         if plan.counters and not (device.type == "cuda" and workspace.is_capturing(device)):
             workspace.ready_for_capture(device)
         self.plan = plan
-        self.shape = plan.problem.out_shape
-        self.dtype = plan.problem.out_dtype
         self.device = device
         self._index = -1 if device.type == "cpu" else device.index
-        null = None if device.type == "cpu" else backend.null
-        # What launches are given: the slots, then all numbers.
-        numbers: list[Any] = []
-        self._launches: list[tuple[Run, Callable[[tuple[Any, ...]], tuple[Any, ...]]]] = []
+        self._empty = _allocator(device)
+        self._out = _contiguous(plan.problem.out_shape if shape is None else shape, plan.problem.out_dtype)
+        self._scratch = _contiguous(plan.scratch, torch.float32)
         with on(device):
-            for launch in plan.launches:
-                places = []
-                for argument in launch.arguments:
-                    if not isinstance(argument, Slot):
-                        numbers.append(null if argument is None else argument)
-                        argument = len(Slot) + len(numbers) - 1
-                    places.append(int(argument))
-                self._launches.append((backend.load(launch, plan, device), itemgetter(*places)))
-        self._numbers = tuple(numbers)
+            self._runs = [backend.load(launch, plan, device) for launch in plan.launches]
 
     def __call__(
         self,
-        out: Tensor,
+        out: Tensor | None,
         a: Tensor,
         b: Tensor | None = None,
         bias: Tensor | None = None,
         tiles: Tensor | None = None,
         scales: Tensor | None = None,
         minus_zeros: Tensor | None = None,
-    ) -> None:
-        """Enqueues on the current stream. The tensors are as the plan has them, None where it has none."""
-        tensors = a, b, bias, tiles, scales, minus_zeros, out
+    ) -> Tensor:
+        """Enqueues on the current stream, and returns the output; out: None allocates it. The tensors are as the plan
+        has them, None where it has none."""
+        inputs = a, b, bias, tiles, scales, minus_zeros
         if self._index < 0:
-            self._enqueue(0, tensors)
-        elif self._index == torch._C._cuda_getDevice():
-            self._enqueue(torch._C._cuda_getCurrentRawStream(self._index), tensors)
-        else:
-            with torch.cuda.device(self._index):
-                self._enqueue(torch._C._cuda_getCurrentRawStream(self._index), tensors)
+            return self._enqueue(0, inputs, out)
+        if self._index == torch._C._cuda_getDevice():
+            return self._enqueue(torch._C._cuda_getCurrentRawStream(self._index), inputs, out)
+        with torch.cuda.device(self._index):
+            return self._enqueue(torch._C._cuda_getCurrentRawStream(self._index), inputs, out)
 
-    def _enqueue(self, stream: int, tensors: tuple[Any, ...]) -> None:
+    def _enqueue(self, stream: int, inputs: tuple[Tensor | None, ...], out: Tensor | None) -> Tensor:
         plan = self.plan
+        if out is None:
+            out = self._empty(*self._out)
         scratch = counters = sums = None
         ticket = 0
         if plan.scratch:
-            scratch = torch.empty(plan.scratch, dtype=torch.float32, device=self.device)
+            scratch = self._empty(*self._scratch)
         if plan.sums:
             counters, sums = workspace.counters_and_sums(plan.counters, plan.sums, self.device)
         elif plan.counters:
@@ -258,9 +259,31 @@ class Call:
         if plan.counters:
             ticket = workspace.next_ticket()
         if plan.zeroed:
-            tensors[Slot.C].zero_()
-        values = (*tensors, scratch, counters, sums, ticket, *self._numbers)
-        for run, arguments in self._launches:
-            run(stream, arguments(values))
+            out.zero_()
+        slots = (*inputs, out, scratch, counters, sums, ticket)
+        for run in self._runs:
+            run(stream, slots)
         if plan.unfused is not Epilogue.NONE:
-            plan.unfused.apply_(tensors[Slot.C], tensors[Slot.BIAS])
+            plan.unfused.apply_(out, inputs[Slot.BIAS])
+        return out
+
+
+_Shaped = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]  # shape, strides, dtype
+
+
+def _contiguous(shape: tuple[int, ...], dtype: torch.dtype) -> _Shaped:
+    strides = [prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    return tuple(shape), tuple(strides), dtype
+
+
+def _allocator(device: torch.device) -> Callable[..., Tensor]:
+    """What allocates memory of any content on the device, which must be the current one.
+
+    Inductor's generated code calls the same function. It is private to torch: it asks torch's allocator, past the
+    dispatcher, which takes longer than the allocator. A torch without it takes `torch.empty_strided`.
+    """
+
+    def dispatched(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+    return getattr(torch._C._dynamo.guards, f"_empty_strided_{device.type}", dispatched)

@@ -4,8 +4,8 @@ capture. A launch leaves it zeroed again.
 Why not the memory that a language hands out: tilus' `global_tensor` is one pool per device, shared by every
 kernel and every stream, and it grows by cudaFree and cudaMalloc, which a capture forbids.
 
-Scratch memory that need not be zero is plain `torch.empty`: torch's allocator has one pool per stream already, and one
-per graph during a capture.
+Scratch memory that need not be zero is allocated at each call (common/plan.py): torch's allocator has one pool per
+stream already, and one per graph during a capture.
 """
 
 import itertools

@@ -16,8 +16,7 @@ from filelock import FileLock
 from tilus.drivers import get_cache_dir
 from tilus.ir.prog import Program
 
-from triton_vs_tilus.common import workspace
-from triton_vs_tilus.common.plan import Backend, Launch, Placement, Plan, Run
+from triton_vs_tilus.common.plan import Backend, Launch, Placement, Plan, Run, filling
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import plain_blocks  # noqa: F401, it changes what tilus compiles
 
@@ -58,18 +57,10 @@ def check_rows(rows: Mapping[str, tuple[int, int]]) -> None:
             raise ValueError(f"{found}; accepted: {OFFSET_LIMIT} elements from end to end, or fewer")
 
 
-def may_use_pool(device: torch.device) -> bool:
-    """Whether a launch may take memory from tilus' pool of global tensors: it is shared by all streams, so only on
-    the default one, and it may have to grow, so not while a graph is captured."""
-    if device.type == "cpu":
-        return True
-    stream = torch.cuda.current_stream(device)
-    return stream == torch.cuda.default_stream(device) and not workspace.is_capturing(device)
-
-
 class Pooled(NamedTuple):
-    """A Script whose semaphores are of tilus' pool, and its twin that is given some, for where the pool may not be used
-    (`may_use_pool`)."""
+    """A Script whose semaphores are of tilus' pool of global tensors, and its twin that is given some, for where the
+    pool may not be used: all streams share it, and it may have to grow, which no capture of a graph allows. So it is
+    used on the default stream alone, which is never captured."""
 
     on_pool: Any
     given: Any
@@ -87,16 +78,17 @@ def load(step: Launch, plan: Plan, device: torch.device) -> Run:
     if isinstance(step.kernel, Pooled):
         on_pool, given = (load(step._replace(kernel=script), plan, device) for script in step.kernel)
 
-        def run_either(stream: int, args: tuple[Any, ...]) -> None:
-            (on_pool if may_use_pool(device) else given)(stream, args)
+        def run_either(stream: int, slots: tuple[Any, ...]) -> None:
+            (given if stream else on_pool)(stream, slots)  # the default stream's handle is 0
 
         return run_either
     if device.type == "cpu":
-        return lambda stream, args: launch(step.kernel, *args)
-    start = _launch_function(step.kernel)
+        filled = filling(step.arguments)
+        return lambda stream, slots: launch(step.kernel, *filled(slots))
+    start, filled = _launch_function(step.kernel), filling(step.arguments, null=0)
 
-    def run(stream: int, args: tuple[Any, ...]) -> None:
-        start(*args)  # on torch's current stream, as it finds tensors of torch among the arguments
+    def run(stream: int, slots: tuple[Any, ...]) -> None:
+        start(*filled(slots))  # on torch's current stream, as it finds tensors of torch among the arguments
 
     return run
 
@@ -178,4 +170,4 @@ def _build(instance: Any) -> None:
                 _forget(instance)
 
 
-BACKEND = Backend(load, build_plan, lambda: str(tilus.option.get_option("cache_dir")), null=0)
+BACKEND = Backend(load, build_plan, lambda: str(tilus.option.get_option("cache_dir")))

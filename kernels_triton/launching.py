@@ -1,5 +1,6 @@
 """Where a Triton kernel runs: on a GPU, in Triton's interpreter, or nowhere, being compiled alone."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -7,10 +8,10 @@ import torch
 import triton
 from torch import Tensor
 from triton.runtime.jit import MockTensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
-from triton_vs_tilus.common.plan import Backend, Launch, Placement, Plan, Run, Slot
+from triton_vs_tilus.common.plan import Backend, Launch, Placement, Plan, Run, Slot, filling
 from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.kernels_triton import starting
 from triton_vs_tilus.kernels_triton.configs import TMA_ALIGNMENT
 
 
@@ -23,42 +24,58 @@ def build_plan(plan: Plan) -> None:
 def load(step: Launch, plan: Plan, device: torch.device) -> Run:
     """common.plan.Load. Raises ValueError for a CPU where kernels are compiled."""
     _check_device(device)
+    filled = filling(step.arguments)
     slots = [(place, slot) for place, slot in enumerate(step.arguments) if isinstance(slot, Slot)]
-    described = [(place, slot) for place, slot in slots if slot in step.described]
+    described = [(place, step.described[slot]) for place, slot in slots if slot in step.described]
     read_as = [(place, plan.read_as[slot]) for place, slot in slots if slot in plan.read_as]
 
-    def run_anew(stream: int, args: tuple[Any, ...]) -> None:
-        given = list(args)
-        for place, slot in described:
-            given[place] = step.described[slot](given[place])
+    def run_anew(stream: int, given: tuple[Any, ...]) -> None:
+        args = list(filled(given))
+        for place, descriptor_of in described:
+            args[place] = descriptor_of(args[place])
         for place, dtype in read_as:  # what is compiled takes an address, and does not ask for the dtype
-            given[place] = _first_word(given[place], dtype)
-        step.kernel[step.grid](*given, **step.options)
+            args[place] = _first_word(args[place], dtype)
+        step.kernel[step.grid](*args, **step.options)
 
     if triton.knobs.runtime.interpret:
         return run_anew
     # As JITFunction.run launches, from what it has found out by then: it takes longer to find out than to launch.
     compiled = _compiled(step, plan)
-    start, function, packed = compiled.run, compiled.function, compiled.packed_metadata
-    x, y, z = (*step.grid, 1, 1)[:3]
-    constants = tuple(step.options[param.name] for param in step.kernel.params[len(step.arguments) :])
+    if step.described and not compiled.metadata.tensordesc_meta:  # before Hopper a descriptor is a pointer and numbers
+        return run_anew
     hooks = triton.knobs.runtime
-    checked = [(place, vars(step.described[slot](_address(slot, plan)))) for place, slot in described]
+    constants = [step.options[param.name] for param in step.kernel.params[len(step.arguments) :]]
+    start, encoders = starting.start_of(compiled, step.grid), iter(starting.encoders_of(compiled))
+    all_args: list[Any] = []  # as the launcher takes them: a descriptor's shape and strides follow it
+    addresses: list[tuple[int, Slot]] = []
+    encoded: list[tuple[int, Slot, Callable[[int], Any]]] = []
+    tickets: list[int] = []
+    for argument in step.arguments:
+        place = len(all_args)
+        all_args.append(argument)
+        if not isinstance(argument, Slot):  # of numbers some are equal to a Slot
+            continue
+        if argument in step.described:
+            descriptor = step.described[argument](_address(argument, plan))
+            encoded.append((place, argument, next(encoders)(descriptor)))
+            all_args += [*descriptor.shape, *descriptor.strides]
+        elif argument is Slot.TICKET:
+            tickets.append(place)
+        else:
+            addresses.append((place, argument))
+    all_args += constants
 
-    def with_descriptors(args: tuple[Any, ...]) -> list[Any]:
-        """A descriptor checks what it is made of, for longer than a launch takes: that is done once."""
-        given = list(args)
-        for place, fields in checked:
-            descriptor = TensorDescriptor.__new__(TensorDescriptor)
-            vars(descriptor).update(fields, base=given[place])
-            given[place] = descriptor
-        return given
-
-    def run(stream: int, args: tuple[Any, ...]) -> None:
+    def run(stream: int, given: tuple[Any, ...]) -> None:
         if hooks.launch_enter_hook.calls or hooks.launch_exit_hook.calls:  # a profiler asks for more than is known here
-            return run_anew(stream, args)
-        given = with_descriptors(args) if described else args
-        start(x, y, z, stream, function, packed, None, None, None, *given, *constants)
+            return run_anew(stream, given)
+        args = all_args.copy()
+        for place, slot in addresses:  # of a tensor Triton would ask the driver for the address
+            args[place] = given[slot].data_ptr()
+        for place, slot, encode in encoded:
+            args[place] = encode(given[slot].data_ptr())
+        for place in tickets:
+            args[place] = given[Slot.TICKET]
+        start(stream, args)
 
     return run
 

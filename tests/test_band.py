@@ -84,6 +84,19 @@ def test_what_tma_cannot_address_is_refused_or_loaded_by_pointers(device, monkey
     cases.assert_right(kernel, problem, Judge(problem, inputs), out, config)
 
 
+def test_tma_reads_what_is_allocated_where_other_operands_were(device):
+    """Descriptors are kept by address: operands of other numbers follow at the same addresses, and at others."""
+    problem = Matmul(16, 64, 256, layout=Layout.NK)
+    kernel = contenders.find("triton/decompose_k.vector")
+    config = replace(kernel.default_config(problem), block_m=16, block_n=16, block_k=64, split_k=2, tma=True)
+    held = []
+    for seed in range(4):
+        inputs = problem.inputs(device, seed)
+        out = cases.run(kernel, problem, inputs, config=config)
+        cases.assert_right(kernel, problem, Judge(problem, inputs), out, config)
+        held += [inputs] * (seed % 2)
+
+
 def few_rows(layout: Layout) -> list[Task]:
     """A tile of 16 rows, its transpose, and the transpose copied by TMA."""
     problem = Matmul(16, 256, 7168, layout=layout)

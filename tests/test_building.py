@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import namedtuple
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from triton_vs_tilus.common.plan import Launch, Plan, Slot, contiguous
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import launching as tilus_launching
 from triton_vs_tilus.kernels_triton import launching as triton_launching
+from triton_vs_tilus.kernels_triton import starting
 
 PACKAGES = {"triton": kernels_triton, "tilus": kernels_tilus}
 each_package = pytest.mark.parametrize("package", PACKAGES.values(), ids=PACKAGES)
@@ -218,29 +220,133 @@ class Kernel(SimpleNamespace):
         return lambda *args, **options: self.called.append((grid, args, options))
 
 
-@pytest.mark.parametrize("profiled", [False, True])
-def test_a_compiled_kernel_of_triton_is_started_with_all_that_it_takes(profiled, monkeypatch):
-    """As JITFunction.run would: grid, stream, handles, no hooks, arguments, then the compile-time ones in order. Where
-    a profiler has hooks, JITFunction.run itself."""
-    started: list[tuple] = []
-    compiled = SimpleNamespace(run=lambda *args: started.append(args), function="function", packed_metadata="packed")
-    params = [SimpleNamespace(name=name) for name in ("a_ptr", "n", "ticket", "BLOCK", "EVEN")]
-    kernel = Kernel(params=params, called=[])
-    options = {"EVEN": True, "BLOCK": 64, "num_warps": 4}
+DESCRIBED = {"swizzle": 3}
+LAUNCHERS = {  # what Triton's launcher in C is given, by version, before the kernel's arguments; else Triton's own call
+    "3.6.0": [3, 2, 1, 7, "function", False, True, None, None, "packed", None, None, None],
+    "3.7.1": [3, 2, 1, 7, "function", False, True, "packed", *[None] * 5, "annotations", "signature"],
+    "3.9.0": [3, 2, 1, 7, "function", False, True, "packed", *[None] * 5, "annotations", "signature"],
+    "none that is known": [3, 2, 1, 7, "function", "packed", None, None, None],
+}
 
-    def described(base: object) -> TensorDescriptor:
-        return TensorDescriptor(base, [16, 7168], [7168, 1], [16, 64])
 
-    launch = Launch(kernel, (Slot.A, 256, Slot.TICKET), (3, 2), options, {Slot.A: described})
-    made = Plan(PROBLEM, contiguous(PROBLEM), (launch,), counters=4)
-    monkeypatch.setattr(triton_launching, "_compiled", lambda step, plan: compiled)
+class Launcher:
+    """Of a kernel of Triton; what it is called with, itself or its launcher in C."""
+
+    global_scratch_size = profile_scratch_size = 0
+    launch_cooperative_grid, launch_pdl = False, True
+    arg_annotations, kernel_signature = "annotations", "signature"
+
+    def __init__(self, source=None, metadata=None):
+        self.source, self.metadata = source, metadata
+
+    def __call__(self, *args):
+        self.started.append(list(args))
+
+    def launch(self, *args):
+        *head, last = args
+        self.started.append([*head, *last] if isinstance(last, list) else list(args))
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What made-up launchers were called with."""
+    monkeypatch.setattr(Launcher, "started", [], raising=False)
     monkeypatch.setattr(triton_launching, "_check_device", lambda device: None)
     monkeypatch.setattr(triton_launching.triton.knobs.runtime, "interpret", False)
-    run = triton_launching.load(launch, made, torch.device("cpu"))
-    if profiled:
+    return Launcher.started
+
+
+def loaded(monkeypatch, arguments, described, **metadata):
+    """The run of a made-up kernel, and the kernel."""
+    params = [SimpleNamespace(name=name) for name in [*map(str, range(len(arguments))), "BLOCK", "EVEN"]]
+    kernel = Kernel(params=params, called=[])
+    launch = Launch(kernel, arguments, (3, 2), {"EVEN": True, "BLOCK": 64, "num_warps": 4}, described)
+    types = {Slot.A: "tensordesc<bf16[16, 64]>"} if described else {}
+    compiled = SimpleNamespace(
+        run=Launcher(),
+        function="function",
+        packed_metadata="packed",
+        metadata=namedtuple("Metadata", metadata)(**metadata),
+        src=SimpleNamespace(signature={place: types.get(slot, "i32") for place, slot in enumerate(arguments)}),
+    )
+    monkeypatch.setattr(triton_launching, "_compiled", lambda step, plan: compiled)
+    made = Plan(PROBLEM, contiguous(PROBLEM), (launch,), counters=4)
+    return triton_launching.load(launch, made, torch.device("cpu")), kernel
+
+
+def slots_of(a: torch.Tensor, ticket: int = 0) -> tuple[object, ...]:
+    return (a, *[None] * (Slot.TICKET - 1), ticket)
+
+
+@pytest.mark.parametrize("version", LAUNCHERS)
+def test_a_compiled_kernel_of_triton_is_started_with_all_that_it_takes(version, started, monkeypatch):
+    """Grid, stream, handles, no hooks; of a tensor its address; then the compile-time arguments in order. A number that
+    is equal to a Slot is a number."""
+    monkeypatch.setattr(triton, "__version__", version)
+    run, _ = loaded(monkeypatch, (Slot.A, 256, Slot.TICKET, 1, None), {})
+    a = torch.empty(16, 7168, dtype=torch.bfloat16)
+    run(7, slots_of(a, 1024))
+    assert started == [[*LAUNCHERS[version], a.data_ptr(), 256, 1024, 1, None, 64, True]]
+
+
+def test_a_kernel_of_triton_that_takes_scratch_memory_is_left_to_tritons_call(started, monkeypatch):
+    monkeypatch.setattr(triton, "__version__", "3.7.1")
+    monkeypatch.setattr(Launcher, "global_scratch_size", 128)
+    run, _ = loaded(monkeypatch, (Slot.A,), {})
+    a = torch.empty(16, 7168, dtype=torch.bfloat16)
+    run(7, slots_of(a))
+    assert started == [[3, 2, 1, 7, "function", "packed", None, None, None, a.data_ptr(), 64, True]]
+
+
+def of_rows(base: object) -> TensorDescriptor:
+    return TensorDescriptor(base, [16, 7168], [7168, 1], [16, 64])
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_descriptor_of_triton_is_encoded_once_for_an_address(more, started, monkeypatch):
+    """By Triton, whose function takes an argument more from 3.8 on."""
+    driver = pytest.importorskip("triton.backends.nvidia.driver")
+    encoded: list[int] = []
+
+    def encode(descriptor, meta):
+        assert meta is DESCRIBED and descriptor.shape == [16, 7168] and descriptor.block_shape == [16, 64]
+        encoded.append(descriptor.base.data_ptr())
+        return [f"encoded {encoded[-1]}", "shape", "strides"]
+
+    def encode_by_three(descriptor, meta, others):
+        return encode(descriptor, meta)
+
+    monkeypatch.setattr(driver, "make_tensordesc_arg", [encode, encode_by_three][more])
+    monkeypatch.setattr(driver, "CudaLauncher", Launcher)
+    monkeypatch.setattr(triton, "__version__", "3.7.1")
+    run, _ = loaded(monkeypatch, (Slot.A, 0), {Slot.A: of_rows}, tensordesc_meta=[DESCRIBED])
+    one, other = (torch.empty(16, 7168, dtype=torch.bfloat16) for _ in range(2))
+    for a in (one, other, one):
+        run(7, slots_of(a))
+    assert encoded == [one.data_ptr(), other.data_ptr()]
+    assert [call[len(LAUNCHERS["3.7.1"]) :] for call in started] == [
+        [f"encoded {a.data_ptr()}", 16, 7168, 7168, 1, 0, 64, True] for a in (one, other, one)
+    ]
+
+
+def test_a_launcher_of_triton_is_told_that_descriptors_are_encoded(monkeypatch):
+    driver = pytest.importorskip("triton.backends.nvidia.driver")
+    monkeypatch.setattr(driver, "CudaLauncher", Launcher)
+    signature = {"a_ptr": "tensordesc<bf16[64, 64]>", "n": "i32", "BLOCK": "constexpr"}
+    metadata = namedtuple("Metadata", "num_ctas tensordesc_meta")(1, [DESCRIBED])
+    made = starting._taking_encoded(SimpleNamespace(src=SimpleNamespace(signature=signature), metadata=metadata))
+    types = ["nvTmaDesc", "i32", "i32", "i64", "i64", "i32", "constexpr"]
+    assert list(made.source.signature.values()) == types and not made.metadata.tensordesc_meta
+
+
+@pytest.mark.parametrize("because", ["of a profiler's hooks", "descriptors are pointers and numbers, before Hopper"])
+def test_what_is_not_known_is_left_to_tritons_own_call(because, started, monkeypatch):
+    hooked = "hooks" in because
+    described = {} if hooked else {Slot.A: of_rows}
+    run, kernel = loaded(monkeypatch, (Slot.A, 256, Slot.TICKET), described, tensordesc_meta=None)
+    if hooked:
         monkeypatch.setattr(triton.knobs.runtime, "launch_enter_hook", SimpleNamespace(calls=["hook"]))
     a = torch.empty(16, 7168, dtype=torch.bfloat16)
-    run(7, (a, 256, 1024))
-    direct = [(3, 2, 1, 7, "function", "packed", None, None, None, described(a), 256, 1024, 64, True)]
-    assert started == ([] if profiled else direct)
-    assert kernel.called == ([((3, 2), (described(a), 256, 1024), options)] if profiled else [])
+    run(7, slots_of(a, 1024))
+    options = {"EVEN": True, "BLOCK": 64, "num_warps": 4}
+    assert kernel.called == [((3, 2), (a if hooked else of_rows(a), 256, 1024), options)] and not started

@@ -330,6 +330,19 @@ def test_a_device_without_a_table_is_said_once(gpu, monkeypatch):
         gpu(tensors(5)[0], weight)
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_what_a_call_allocates_is_as_torch_allocates_it(known, monkeypatch):
+    """By a function that is private to torch, or without it."""
+    if not known:
+        monkeypatch.delattr(torch._C._dynamo.guards, "_empty_strided_cpu")
+    empty = plan._allocator(torch.device("cpu"))
+    for inference in (False, True):
+        with torch.inference_mode(inference):
+            y, like = empty(*plan._contiguous((3, 1, 5), BF16)), torch.empty(3, 1, 5, dtype=BF16)
+        assert (y.shape, y.stride(), y.dtype, y.device) == (like.shape, like.stride(), like.dtype, like.device)
+        assert y.is_inference() is inference and not y.requires_grad
+
+
 def test_torch_is_asked_for_determinism_too(gpu, monkeypatch):
     asked = []
     monkeypatch.setattr(linear.dispatch, "choose", lambda kernels, problem, slug, wanted: asked.append(wanted))

@@ -31,6 +31,7 @@ SHARED = {
     "prepare",
     "simt",
     "sliced_dot",
+    "starting",
     "wgmma",
 }
 
