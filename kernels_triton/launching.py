@@ -7,7 +7,6 @@ import torch
 import triton
 from torch import Tensor
 from triton.runtime.jit import MockTensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from triton_vs_tilus.common.plan import Backend, Launch, Placement, Plan, Run, Slot
 from triton_vs_tilus.common.problem import Layout, Matmul
@@ -43,14 +42,14 @@ def load(step: Launch, plan: Plan, device: torch.device) -> Run:
     x, y, z = (*step.grid, 1, 1)[:3]
     constants = tuple(step.options[param.name] for param in step.kernel.params[len(step.arguments) :])
     hooks = triton.knobs.runtime
-    checked = [(place, vars(step.described[slot](_address(slot, plan)))) for place, slot in described]
+    checked = [(place, step.described[slot](_address(slot, plan))) for place, slot in described]
 
     def with_descriptors(args: tuple[Any, ...]) -> list[Any]:
         """A descriptor checks what it is made of, for longer than a launch takes: that is done once."""
         given = list(args)
-        for place, fields in checked:
-            descriptor = TensorDescriptor.__new__(TensorDescriptor)
-            vars(descriptor).update(fields, base=given[place])
+        for place, known in checked:
+            descriptor = object.__new__(type(known))
+            vars(descriptor).update(vars(known), base=given[place])
             given[place] = descriptor
         return given
 
