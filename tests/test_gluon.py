@@ -138,7 +138,7 @@ def on_hopper(monkeypatch):
 )
 @pytest.mark.parametrize("each", gluon.KERNELS, ids=lambda each: each.full_name)
 def test_what_it_cannot_run_is_refused(each, problem, changed, reason, on_hopper):
-    config = replace(each.default_config(MANY), split_k=8, **changed)
+    config = each.config_from(vars(GluonConfig(64, 64, 64, 8, 4, 4)) | changed)
     assert reason in each.supports(problem, config)
 
 

@@ -28,7 +28,7 @@ from triton.experimental.gluon.language.nvidia import hopper
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from triton_vs_tilus.bench.references.gluon import configs
-from triton_vs_tilus.bench.references.gluon.configs import BARRIERS_BYTES, GluonConfig
+from triton_vs_tilus.bench.references.gluon.configs import SHARED_BYTES, GluonConfig
 from triton_vs_tilus.bench.references.gluon.product import ring_product, spread
 from triton_vs_tilus.common.call import launched
 from triton_vs_tilus.common.epilogue import Epilogue
@@ -39,7 +39,6 @@ from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.space import CLUSTER_BLOCKS, split_tiles
 from triton_vs_tilus.kernels_triton import launching
 from triton_vs_tilus.kernels_triton.band import place_of
-from triton_vs_tilus.kernels_triton.configs import SHARED_MEMORY_LIMIT
 from triton_vs_tilus.kernels_triton.epilogue import finish
 
 SPLITS = tuple(blocks for blocks in CLUSTER_BLOCKS if blocks > 1)  # nothing is pushed in a cluster of one
@@ -52,7 +51,7 @@ def space(problem: Matmul) -> Space:
 
 def default_config(problem: Matmul) -> GluonConfig:
     """2 to 8 splits."""
-    return configs.default_config(problem, SPLITS)
+    return configs.default_config(problem, SPLITS, beside=4)
 
 
 def supports(problem: Matmul, config: GluonConfig | None = None) -> str | None:
@@ -63,8 +62,8 @@ def supports(problem: Matmul, config: GluonConfig | None = None) -> str | None:
         return reason
     if config is not None:
         stages = (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages
-        if (shared := stages + 4 * config.block_m * config.block_n) > SHARED_MEMORY_LIMIT - BARRIERS_BYTES:
-            return f"stages and partials take {shared} bytes of shared memory, over {SHARED_MEMORY_LIMIT}"
+        if (shared := stages + 4 * config.block_m * config.block_n) > SHARED_BYTES:
+            return f"stages and partials take {shared} bytes of shared memory, over {SHARED_BYTES}"
     return None
 
 
@@ -154,7 +153,7 @@ def plan(problem: Matmul, config: GluonConfig, placement: Placement) -> Plan:
             "EPILOGUE": problem.epilogue.value,
             "num_warps": config.num_warps,
             "num_ctas": splits,
-            "maxnreg": configs.MOST_REGISTERS,
+            "maxnreg": configs.registers(config),
         },
         configs.described(
             *(problem, placement, (config.block_m, step), (config.block_n, step)),

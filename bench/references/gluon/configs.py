@@ -11,10 +11,10 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from triton_vs_tilus.common import devices
-from triton_vs_tilus.common.kernel import Grid, GroupedConfig, grid_of, too_large
+from triton_vs_tilus.common.kernel import Grid, GroupedConfig, cdiv, grid_of, too_large
 from triton_vs_tilus.common.plan import Placement, Slot
 from triton_vs_tilus.common.problem import Layout, Matmul
-from triton_vs_tilus.common.space import DEFAULT_PROGRAMS, Fed, Feed, Tile
+from triton_vs_tilus.common.space import MULTIPROCESSORS, Fed, Feed, Tile, has_steps
 from triton_vs_tilus.kernels_triton import launching
 from triton_vs_tilus.kernels_triton.configs import SHARED_MEMORY_LIMIT, TMA_ALIGNMENT
 
@@ -22,9 +22,10 @@ FIRST_TRITON = "3.9"  # which has all that both kernels say
 WGMMA_ROWS = 64  # of a warpgroup
 WARPGROUP = 4  # warps
 MOST_ROWS = 256  # that a TMA copies, and columns of a wgmma
-MOST_REGISTERS = 128  # of a thread before the roles share them anew: half of a multiprocessor's are left, for 8 warps
 MOST_SUMS = 128  # that a thread of a consumer holds in registers
-BARRIERS_BYTES = 1024  # for mbarriers, and what the compiler keeps to hand work to the producer
+SHARED_BYTES = SHARED_MEMORY_LIMIT - 1024  # without mbarriers, and what the compiler keeps to hand work to the producer
+DEFAULT_TILES = ((128, 128, 8), (128, 64, 8), (64, 64, 4))  # block_m, block_n, num_warps
+DEFAULT_STEP = 64  # of K: 128 bytes, the widest swizzle
 DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16}
 
 
@@ -59,15 +60,27 @@ def config_of(tile: Tile, split_k: int) -> GluonConfig | str:
     return GluonConfig(*(tile.block_m, tile.block_n, tile.block_k, split_k, tile.num_warps, tile.num_stages), **own)
 
 
-def default_config(problem: Matmul, splits: tuple[int, ...]) -> GluonConfig:
-    """Tiles of 64 x 64; of up to 32 rows transposed, so that all 64 rows of a wgmma are columns of the weight. The
-    largest of these splits that leaves 2 blocks on each of Hopper's multiprocessors, and bands of 128 and more."""
-    swap = problem.m <= 32
-    block_m = min(64, max(8, 1 << (problem.m - 1).bit_length())) if swap else 64
-    blocks = grid_of(problem, GluonConfig(block_m, 64, 64, 1, 4, 6))
-    most = min(DEFAULT_PROGRAMS // (blocks.group_m * blocks.groups * blocks.tiles_n), problem.k // 128)
-    split_k = max((split for split in splits if split <= most), default=min(splits))
-    return GluonConfig(block_m, 64, 64, split_k, num_warps=4, num_stages=6, swap=swap)
+def default_config(problem: Matmul, splits: tuple[int, ...], beside: int = 0) -> GluonConfig:
+    """The largest of DEFAULT_TILES of which 8 splits occupy most multiprocessors; for up to 32 rows transposed, so that
+    all rows of a wgmma are columns of the weight. Then the largest of these splits that leaves one block on each
+    multiprocessor, in bands of 128 and more, and as many stages as fit. beside: bytes of shared memory an element of
+    the tile, beside the stages."""
+
+    def tiles(tile: tuple[int, int, int]) -> int:
+        return cdiv(problem.m, tile[0]) * cdiv(problem.n, tile[1])
+
+    *_, (block_m, block_n, num_warps) = DEFAULT_TILES
+    if swap := problem.m <= 32:
+        block_m = max(8, 1 << (problem.m - 1).bit_length())
+    else:
+        block_m, block_n, num_warps = next(
+            (tile for tile in DEFAULT_TILES if 8 * tiles(tile) >= 3 * MULTIPROCESSORS // 4), DEFAULT_TILES[-1]
+        )
+    most = min(MULTIPROCESSORS // tiles((block_m, block_n, num_warps)), problem.k // 128)
+    fitting = (split for split in splits if split <= most and has_steps(problem, DEFAULT_STEP, split))
+    split_k = max(fitting, default=min(splits))
+    stages = (SHARED_BYTES - beside * block_m * block_n) // (2 * (block_m + block_n) * DEFAULT_STEP)
+    return GluonConfig(block_m, block_n, DEFAULT_STEP, split_k, num_warps, min(8, stages), swap=swap)
 
 
 def supports(problem: Matmul, config: GluonConfig | None = None) -> str | None:
@@ -102,17 +115,26 @@ def _fits_config(problem: Matmul, config: GluonConfig) -> str | None:
         return f"{rows} rows for {config.num_warps} warps; accepted: {WGMMA_ROWS} or 128 for 4, 128 or 256 for 8"
     if rows * columns > MOST_SUMS * 32 * config.num_warps:
         return f"wgmma of {rows}x{columns}: more than {MOST_SUMS} sums a thread"
+    if problem.layout is Layout.KN and config.block_n < 16:
+        return f"block_n is {config.block_n}; accepted: 16 or more of a weight stored [K, N], the narrowest swizzle"
     if config.pairs and (config.swap or problem.m <= config.block_m):
         return "pairs; accepted: without swap, and of two tiles along M"
     shared = (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages
-    if shared > SHARED_MEMORY_LIMIT - BARRIERS_BYTES:
-        return f"{config.num_stages} stages take {shared} bytes of shared memory, over {SHARED_MEMORY_LIMIT}"
+    if shared > SHARED_BYTES:
+        return f"{config.num_stages} stages take {shared} bytes of shared memory, over {SHARED_BYTES}"
     return too_large(grid_of(problem, config))
 
 
 def blocks_of(problem: Matmul, config: GluonConfig) -> Grid:
     """The grid, a pair of blocks as one."""
     return grid_of(problem, replace(config, block_m=config.block_m * (2 if config.pairs else 1)))
+
+
+def registers(config: GluonConfig) -> int:
+    """Of a thread before the roles share them anew (setmaxnreg): few, so that the reducer's blocks, or a second block,
+    fit beside. ptxas takes no fewer than 154 for a wgmma of 256 columns."""
+    columns = config.block_m if config.swap else config.block_n
+    return 168 if columns == MOST_ROWS else 128
 
 
 def described(

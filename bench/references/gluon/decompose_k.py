@@ -61,8 +61,8 @@ def space(problem: Matmul) -> Space:
 
 
 def default_config(problem: Matmul) -> GluonDecomposeKConfig:
-    """A power of two of splits, at most 64; the narrowest reducer."""
-    chosen = configs.default_config(problem, tuple(1 << bit for bit in range(7)))
+    """Any of the wanted splits; the narrowest reducer."""
+    chosen = configs.default_config(problem, splits(problem))
     elements, warps = reducers(chosen.split_k)[0]
     return GluonDecomposeKConfig(**vars(chosen), reduce_block=elements, reduce_warps=warps)
 
@@ -141,7 +141,7 @@ def plan(problem: Matmul, config: GluonDecomposeKConfig, placement: Placement) -
             "PAIRS": config.pairs,
             "num_warps": config.num_warps,
             "num_ctas": blocks,
-            "maxnreg": configs.MOST_REGISTERS,
+            "maxnreg": configs.registers(config),
         },
         configs.described(
             *(problem, placement, (blocks * config.block_m, config.block_k), (config.block_n, config.block_k)),
