@@ -26,12 +26,15 @@ PACKAGES = {
     Language.TILUS: "triton_vs_tilus.kernels_tilus",
     Language.PUBLISHED_TRITON: "triton_vs_tilus.bench.references.published_triton",
     Language.PUBLISHED_TILUS: "triton_vs_tilus.bench.references.published_tilus",
+    Language.GLUON: "triton_vs_tilus.bench.references.gluon",
 }
 # Where the languages run whose contenders are checked without a GPU.
 ON_CPU = {
     Language.TORCH: "on the CPU",
     Language.TRITON: "in Triton's interpreter",
     Language.TILUS: "in tilus' interpreter",
+    Language.PUBLISHED_TRITON: "in Triton's interpreter",
+    Language.PUBLISHED_TILUS: "in tilus' interpreter",
     Language.CANDIDATE: "on the CPU",
 }
 TWINS = (Language.TRITON, Language.TILUS)
@@ -271,12 +274,9 @@ def environment_reason(language: Language) -> str | None:
         lacks |= {Language.TRITON: compilers.triton_lacks, Language.TILUS: compilers.tilus_lacks}
     if reason := not_importable().get(language) or lacks.get(language.compiler, lambda: None)():
         return reason
-    return None if on_gpu or language.compiler in ON_CPU else "needs a CUDA device"
+    return None if on_gpu or language in ON_CPU else "needs a CUDA device"
 
 
 def availability(language: Language) -> str:
     """How contenders of this language run on this machine, or why they cannot: "runs in Triton's interpreter"."""
-    return (
-        environment_reason(language)
-        or f"runs {'on the GPU' if torch.cuda.is_available() else ON_CPU[language.compiler]}"
-    )
+    return environment_reason(language) or f"runs {'on the GPU' if torch.cuda.is_available() else ON_CPU[language]}"

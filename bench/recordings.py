@@ -72,7 +72,7 @@ RECORDINGS = {
             "--workload router",
             _only("cublaslt", "torch/compile.default", "torch/compile.max_autotune_parameter"),
             _only("torch/compile.max_autotune_no_cudagraphs", "torch/decompose_k", "flashinfer", "cute_dsl", "helion"),
-            _only("sliced_k.fma", "decompose_k.vector_pdl", "cluster"),
+            _only("sliced_k.fma", "decompose_k.vector_pdl", "triton/cluster", "tilus/cluster"),
             "--timing cold,graph,warm --rounds 40",
         ]
     ),
@@ -81,6 +81,14 @@ RECORDINGS = {
             f"--workload router --tokens 1,16,64,256,1024 {_REFERENCES}",
             _only("sliced_k.fma"),
             "--timing cold,graph --rounds 40",
+        ]
+    ),
+    # Explicit against explicit: Gluon and tilus, beside Triton.
+    "router-explicit": " ".join(
+        [
+            "--workload router --tokens 1,16,64,256,512,1024 --layout nk",
+            _only("gluon", "decompose_k.vector_pdl", "triton/cluster", "tilus/cluster"),
+            "--timing cold,graph --rounds 20",
         ]
     ),
     # FlashInfer's other kernel, and torch.mm's other output.

@@ -49,14 +49,16 @@ class Language(str, Enum):
     FLASHINFER = "flashinfer"  # CUDA C++ of the serving engines
     CUTE_DSL = "cute_dsl"  # CUTLASS' Python language
     TLX = "tlx"  # Triton's low-level extensions
+    GLUON = "gluon"  # the explicit language within Triton
     PUBLISHED_TILUS = "published_tilus"
     PUBLISHED_TRITON = "published_triton"  # a source's own design, written anew from its description
     CANDIDATE = "candidate"  # brought by a user, in whatever language
 
     @property
     def compiler(self) -> "Language":
-        """The language that a published design is written in; of others, themselves."""
-        return Language(self.value.removeprefix("published_"))
+        """Whose compiler compiles it: Triton's for Gluon; for a published design that of the language it is written in;
+        for others their own."""
+        return Language.TRITON if self is Language.GLUON else Language(self.value.removeprefix("published_"))
 
 
 LANGUAGES = (Language.TRITON, Language.TILUS)  # that the pairs are written in

@@ -65,7 +65,7 @@ def encoders_of(compiled: Any) -> list[Callable[[TensorDescriptor], Callable[[in
         def encoder(descriptor: TensorDescriptor) -> Callable[[int], Any]:
             @lru_cache(KEPT)
             def encode(address: int) -> Any:
-                at = TensorDescriptor.__new__(TensorDescriptor)  # without checks: the descriptor has passed them
+                at = object.__new__(type(descriptor))  # without checks: the descriptor has passed them
                 vars(at).update(vars(descriptor), base=SimpleNamespace(data_ptr=lambda: address))
                 return make_tensordesc_arg(at, meta, *unused)[0]
 

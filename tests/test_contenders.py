@@ -125,6 +125,7 @@ def test_without_a_gpu_each_language_says_where_it_is_checked(monkeypatch):
         Language.HELION: "needs a CUDA device",
         Language.FLASHINFER: "needs a CUDA device",
         Language.TLX: "needs a CUDA device",
+        Language.GLUON: "needs a CUDA device",
         Language.CUBLASLT: "needs a CUDA device",
         Language.CUTE_DSL: "needs a CUDA device",
     }

@@ -148,7 +148,9 @@ def step_cells() -> list:
     """The cells of the tables of steps, with the page that each is of."""
     cells = []
     for page in sorted((queries.ROOT / "notes").glob("*.md")):
-        for table in re.findall(r"^\| step \| Triton \| tilus \|\n\|.*\n((?:\|.*\n)+)", page.read_text(), re.MULTILINE):
+        for table in re.findall(
+            r"^\| step \| Triton \|.* tilus \|\n\|.*\n((?:\|.*\n)+)", page.read_text(), re.MULTILINE
+        ):
             found = [cell.strip() for line in table.splitlines() for cell in line.strip("|").split(" | ")[1:]]
             cells += [pytest.param(page, cell, id=f"{page.stem}-{i}") for i, cell in enumerate(found) if cell]
     return cells

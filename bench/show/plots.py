@@ -40,6 +40,7 @@ COLOURS = {
     "flashinfer": "#E69F00",
     "cute_dsl": "#8C510A",
     "tlx": "#56B4E9",
+    "gluon": "#F0E442",
     "candidate": "#009E73",
     "published_triton": "#6A9FC4",
     "published_tilus": "#E8A27C",
