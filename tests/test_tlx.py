@@ -41,7 +41,10 @@ WAYS = {  # by name: (block_m, block_n, block_k, split_k, num_warps, num_stages)
     "wgmma, 2 stages": (tlx.TLXConfig(64, 64, 64, 4, 4, 2), {"wgmma.mma_async", "cp.async 16 B"}),
     "wgmma, transposed": (tlx.TLXConfig(32, 64, 128, 4, 4, 3, swap=True), {"wgmma.mma_async", "cp.async 16 B"}),
     "wgmma, TMA": (tlx.TLXConfig(64, 128, 64, 4, 4, 4, tma=True), {"wgmma.mma_async", "tensor load"}),
-    "wgmma, TMA, transposed": (tlx.TLXConfig(32, 64, 128, 4, 4, 3, swap=True, tma=True), {"wgmma.mma_async", "tensor load"}),
+    "wgmma, TMA, transposed": (
+        tlx.TLXConfig(32, 64, 128, 4, 4, 3, swap=True, tma=True),
+        {"wgmma.mma_async", "tensor load"},
+    ),
     "one split": (tlx.TLXConfig(64, 64, 64, 1, 8, 3), {"wgmma.mma_async", "cp.async 16 B"}),
 }
 needs_tlx = pytest.mark.skipif(tlx.tlx is None, reason=str(KERNEL.supports(ROUTER, None)))
