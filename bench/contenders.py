@@ -27,6 +27,7 @@ PACKAGES = {
     Language.PUBLISHED_TRITON: "triton_vs_tilus.bench.references.published_triton",
     Language.PUBLISHED_TILUS: "triton_vs_tilus.bench.references.published_tilus",
     Language.GLUON: "triton_vs_tilus.bench.references.gluon",
+    Language.TLX: "triton_vs_tilus.bench.references.tlx",
 }
 # Where the languages run whose contenders are checked without a GPU.
 ON_CPU = {
@@ -59,7 +60,7 @@ def not_importable() -> dict[Language, str]:
 
 
 def all_contenders(candidates: Sequence[str] = ()) -> list[Kernel]:
-    """References first, then Triton, tilus, the sources' own designs in either, and the candidates, each given as
+    """References first, then Triton, tilus, the sources' own designs in either, TLX, and the candidates, each given as
     'FILE.py:FUNCTION'.
 
     Raises ValueError or FileNotFoundError for a candidate that is not one.

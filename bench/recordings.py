@@ -21,6 +21,8 @@ PUBLISHED = "-published"  # how the recordings of the sources' own kernels end, 
 _STUDY = f"{_only('published_triton/decompose_k')} {_REDUCED}"
 _IN_TRITON = "published_triton", "triton"
 _PAPER = _only("published_triton/w4a16", "triton/w4a16.atomic", "triton/w4a16.data_parallel")
+# One launch that adds atomically, in all three; and two launches, the study's other design.
+_BESIDE_TLX = f"{_only('tlx/decompose_k', 'triton/atomic', 'tilus/atomic')} --timing cold,graph --rounds 20"
 _CORNERS = ((16, 8192), (64, 32768))
 _EVERY_OTHER = tuple((m, k) for m in (16, 32, 48, 64) for k in (8192, 16384, 24576, 32768))
 
@@ -198,4 +200,7 @@ RECORDINGS = {
             "--timing cold,graph --rounds 20",
         ]
     ),
+    # Under a stock Triton 3.8, which triton-utlx is for: Triton's own kernels too.
+    "router-tlx": f"--workload router --tokens 1,4,16,64,256,1024 {_only('decompose_k.vector_pdl')} {_BESIDE_TLX}",
+    "skinny-epilogue-bf16-tlx": f"--workload skinny-epilogue-bf16 {_only('decompose_k.vector')} {_BESIDE_TLX}",
 }

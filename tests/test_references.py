@@ -25,7 +25,6 @@ from triton_vs_tilus.bench.references import (
     decompose_k,
     flashinfer_router,
     helion_matmul,
-    tlx,
     torch_compile,
     torch_int4pack_mm,
 )
@@ -33,7 +32,7 @@ from triton_vs_tilus.bench.rows import environment
 from triton_vs_tilus.bench.rows.row import PASSED, UNSUPPORTED, WRONG
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.kernel import Kernel, Language, problem_arguments
+from triton_vs_tilus.common.kernel import Kernel, problem_arguments
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.quantization import unpack_rows
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
@@ -138,7 +137,7 @@ def test_it_passes_the_referee(kernel, problem, device):
 OF_A_AND_B = [kernel for kernel in OF_MATMULS if kernel.arguments is problem_arguments]
 
 
-@pytest.mark.parametrize("kernel", [kernel for kernel in OF_A_AND_B if kernel.language is not Language.TLX], ids=ids)
+@pytest.mark.parametrize("kernel", OF_A_AND_B, ids=ids)
 def test_bad_input_is_told_before_anything_is_compiled(kernel):
     a, b = torch.zeros(4, 8), torch.zeros(9, 16)
     with pytest.raises(ValueError, match=r"b has shape \(9, 16\); accepted: \(8, N\)"):
@@ -607,12 +606,6 @@ def test_what_helion_was_given_time_for_takes_part(monkeypatch, tmp_path):
     kernel.supports.__self__._ahead(problem).write_text("found")
     assert kernel.supports(problem, None) is None
     assert kernel.supports(helion_matmul.SUBSET[1], None)
-
-
-def test_tlx_is_a_row_with_its_reason_and_what_was_published():
-    result = checked("tlx/decompose_k", SMALL)
-    assert result.status == UNSUPPORTED and result.message == tlx.REASON
-    assert "stock Triton 3.8" in result.message and "Published, on an H100 (shreyansh26/" in result.message
 
 
 # torch's product by a weight of four bits.

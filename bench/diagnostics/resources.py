@@ -235,7 +235,7 @@ def compile_one(
     announce(full_name)
     if kernel.build is None:
         return f"{full_name} has nothing to compile"
-    compile_kernel = _compile_triton if kernel.language.compiler is Language.TRITON else _compile_tilus
+    compile_kernel = _compile_tilus if kernel.language.compiler is Language.TILUS else _compile_triton
     try:
         build = partial(kernel.build, problem, kernel.config_from(fields))
         with TemporaryDirectory() as folder:

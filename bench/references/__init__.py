@@ -13,7 +13,6 @@ from triton_vs_tilus.bench.references import (
     flashinfer_router,
     helion_matmul,
     linear,
-    tlx,
     torch_bitwise_or,
     torch_compile,
     torch_dequantized_mm,
@@ -38,5 +37,4 @@ KERNELS = (
     cute_dsl.KERNEL,
     *linear.KERNELS,
     *chain.KERNELS,
-    *tlx.KERNELS,
 )
