@@ -476,8 +476,8 @@ def _(i: Any, program: Program) -> Run:
     in_registers = isinstance(a, RegisterTensor)
 
     def run(t: Threads) -> None:
-        if t.count != WARPGROUP or t.begin % WARPGROUP:
-            raise WrongThreads(f"a wgmma by {t.count} threads; accepted: a warpgroup, {WARPGROUP}")
+        if t.count % WARPGROUP or t.begin % WARPGROUP:
+            raise WrongThreads(f"a wgmma by {t.count} threads; accepted: whole warpgroups, of {WARPGROUP}")
         if acc in t.registers_before_fence or (in_registers and a in t.registers_before_fence):
             t.fail(MissingFence("a wgmma takes registers that were written after the last wgmma.fence"))
         product = Product(acc, [t.values[operand] for operand in ((b,) if in_registers else (a, b))])
