@@ -32,6 +32,7 @@ SHARED = {
     "simt",
     "sliced_dot",
     "wgmma",
+    "wgmma_specialized",
 }
 
 

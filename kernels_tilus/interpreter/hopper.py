@@ -56,6 +56,7 @@ from triton_vs_tilus.kernels_tilus.interpreter.memory import (
 )
 from triton_vs_tilus.kernels_tilus.interpreter.threads import WARP, Block, Steps, Threads
 from triton_vs_tilus.kernels_tilus.wgmma import ReadFromHereInst
+from triton_vs_tilus.kernels_tilus.wgmma_specialized import ArriveOnceAWarpInst
 
 WARPGROUP = 128  # threads
 TMA_ALIGNMENT = 16  # bytes
@@ -186,6 +187,17 @@ def _(i: ArriveBarrierInst, program: Program) -> Run:
     def run(t: Threads) -> Steps:
         yield
         _arrive(t, _barrier(t, address(t)), count(t), i)
+
+    return run
+
+
+@instruction.register(ArriveOnceAWarpInst)
+def _(i: ArriveOnceAWarpInst, program: Program) -> Run:
+    address = program.value(i.barrier)
+
+    def run(t: Threads) -> Steps:
+        yield
+        _barrier(t, address(t)).arrive(t, t.count // WARP, t.published_by_all())
 
     return run
 
