@@ -1,8 +1,8 @@
 """What tilus' band kernels do alike: a block's tile of C, its band of K, the product over it, the end of the tile.
 
 The kernels differ in how the sums of the bands meet; that is what their files hold. Configs are in configs.py, the
-engines of the product in mma.py, wgmma.py and simt.py. Device code first, in the order in which a block runs it; then
-what the host passes to a launch.
+engines of the product in mma.py, wgmma.py, wgmma_specialized.py and simt.py. Device code first, in the order in which a
+block runs it; then what the host passes to a launch.
 
 Extents and strides along which copies are wide reach a Script in units of that width (`n_units`, `k_units`,
 `stride_am_units`, ...): tilus 0.2.0 derives alignment from a product, and takes none from an argument (`assume`
@@ -28,7 +28,7 @@ from triton_vs_tilus.kernels_tilus.dependent_launch import after_kernel_before
 from triton_vs_tilus.kernels_tilus.epilogue import EpilogueScript
 from triton_vs_tilus.kernels_tilus.mma import MmaProduct
 from triton_vs_tilus.kernels_tilus.simt import SimtProduct
-from triton_vs_tilus.kernels_tilus.wgmma import WgmmaProduct
+from triton_vs_tilus.kernels_tilus.wgmma_specialized import WgmmaSpecializedProduct
 
 TILUS_DTYPE = {torch.bfloat16: bfloat16, torch.float16: float16, torch.float32: float32}
 COPY_WIDTHS = (8, 4, 2)  # elements of a half-precision cp.async: 16, 8 or 4 bytes
@@ -69,7 +69,7 @@ class Build:
     grouped: bool
 
 
-class BandScript(MmaProduct, WgmmaProduct, SimtProduct, EpilogueScript):
+class BandScript(MmaProduct, WgmmaSpecializedProduct, SimtProduct, EpilogueScript):
     """A block computes a [block_m, block_n] tile of C over one of split_k contiguous bands of K."""
 
     def __init__(self, build):
@@ -198,6 +198,8 @@ class BandScript(MmaProduct, WgmmaProduct, SimtProduct, EpilogueScript):
             self.simt_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end)
         if self.engine == "wgmma" or self.paired or self.b_along_n:
             self.wgmma_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end, steps_before)
+        if self.engine == "wgmma_specialized":
+            self.wgmma_specialized_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end)
         if self.engine == "wgmma_swapped":
             transposed = self.register_tensor(dtype=float32, shape=[self.block_n, self.block_m], init=0.0)
             self.wgmma_product(transposed, gb, ga, offset_n, offset_m, k_begin, k_end, steps_before)

@@ -7,7 +7,7 @@
 Grid         (rows of tiles in a group, tiles of N, groups x split_k), the blocks of a tile one cluster along z
 Who sums     every block its band in fp32 registers; then each block block_m / split_k rows of the tile, over all ranks
 Deterministic yes: rank order is summation order
-Workspace    none; 4 * block_m * block_n bytes of shared memory a block
+Workspace    none; 4 * block_m * (block_n + PADDING) bytes of shared memory a block
 Launches     1
 
 A second barrier keeps every block alive until the others have read it. At most 8 blocks: the largest cluster that every
@@ -22,12 +22,15 @@ Shared Memory".
 
 from functools import lru_cache
 
+import tilus
 import torch
 from tilus import float32, int32, uint32, void_p
 from tilus.hidet.ir.primitives.cuda.cluster import cluster_arrive, cluster_wait
 from tilus.hidet.ir.primitives.cuda.cvta import cvta_cluster_shared_to_generic, cvta_generic_to_cta_shared
 from tilus.hidet.ir.primitives.cuda.mapa import mapa_shared
 from tilus.ir.layout.ops import shared_row_major
+from tilus.ir.layout.shared_layout import SharedLayout
+from tilus.ir.tensor import SharedTensor
 from tilus.utils import cdiv
 from torch import Tensor
 
@@ -43,6 +46,9 @@ from triton_vs_tilus.kernels_tilus import band, configs, launching
 from triton_vs_tilus.kernels_tilus.band import BandScript
 from triton_vs_tilus.kernels_tilus.configs import BandConfig, band_space
 from triton_vs_tilus.kernels_tilus.wgmma import shared_beside_barriers
+
+# tilus alone: its layouts are the program's. A warp stores 8 rows of 32 bytes at once, to different banks by this.
+PADDING = 8  # fp32 of a row
 
 
 def space(problem: Matmul) -> Space:
@@ -75,7 +81,8 @@ class ClusterMatmul(BandScript):
         super().__init__(build)
         self.split_k = split_k
         self.rows = self.block_m // split_k
-        self.partial_layout = shared_row_major(self.block_m, self.block_n)
+        self.row_stride = self.block_n + PADDING
+        self.partial_layout = shared_row_major(self.block_m, self.row_stride)
 
     def __call__(
         self,
@@ -116,16 +123,18 @@ class ClusterMatmul(BandScript):
             if self.split_k == 1:
                 self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
             else:
-                partial = shared_beside_barriers(self, dtype=float32, shape=[block_m, block_n])
+                partial = shared_beside_barriers(self, dtype=float32, shape=[block_m, self.row_stride])
                 self.annotate_layout(partial, self.partial_layout)
-                self.store_shared(partial, acc)
+                self.store_shared(without_padding(self, partial), acc)
                 self.cluster.sync()
                 share: int32 = split * self.rows
                 total = self.register_tensor(dtype=float32, shape=[self.rows, block_n], init=0.0)
                 own: uint32 = cvta_generic_to_cta_shared(partial[0, 0].item_ptr())
                 for rank in self.range(self.split_k, unroll="all"):
                     peer: void_p = cvta_cluster_shared_to_generic(mapa_shared(own, rank))
-                    theirs = self.global_view(peer, dtype=float32, shape=[block_m, block_n])
+                    theirs = self.global_view(
+                        peer, dtype=float32, shape=[block_m, block_n], strides=[self.row_stride, 1]
+                    )
                     self.add(total, self.load_global(theirs, offsets=[share, 0], shape=[self.rows, block_n]), out=total)
                 # No block ends while a peer reads its partial. One that has read all says so before it stores C, as an
                 # arrival waits for the stores before it.
@@ -133,6 +142,16 @@ class ClusterMatmul(BandScript):
                 self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m + share, offset_n)
                 cluster_wait()
                 self.free_shared(partial)
+
+
+# tilus alone: as PADDING. A function, and not a method: what a method of a Script returns lies outside of its scope.
+def without_padding(script: tilus.Script, partial: SharedTensor) -> SharedTensor:
+    """[block_m, block_n]; tilus 0.2.0 infers no layout for a part of a row."""
+    rows, row_stride = partial.shape
+    shape = [rows, row_stride - PADDING]
+    part = script._builder.slice_shared(partial, offsets=[0, 0], slice_dims=[0, 1], slice_shape=shape)
+    script.annotate_layout(part, SharedLayout.create(shape, shape, [row_stride, 1], None))
+    return part
 
 
 @lru_cache(maxsize=4096)

@@ -22,6 +22,8 @@ class BandConfig(GroupedConfig):
 
     mma            mma.sync, fed by cp.async
     wgmma          Hopper's wgmma, fed by TMA: 64 rows of A, or 128, times block_n columns
+    wgmma_specialized  the same, its copies by a producer warp beside the num_warps that multiply; in no search, see
+                   UNSEARCHED
     wgmma_pairs    the same by pairs of blocks, neighbours along M, that load a tile of the weight together
     wgmma_kn       the same for a weight stored [K, N], 64 columns of it; in no search, see UNSEARCHED
     wgmma_swapped  wgmma on the transpose, so that few tokens fill a wgmma: 64 rows of the weight, or 128, times
@@ -62,7 +64,8 @@ ENGINES = {
 }
 # Engines that have not run on a GPU: right in the interpreter, their instructions and descriptors compared with a model
 # of PTX' layouts. `own_fields` does not offer them, so no search tries one.
-UNSEARCHED = {"wgmma_kn": (Feed.TMA, False)}
+UNSEARCHED = {"wgmma_kn": (Feed.TMA, False), "wgmma_specialized": (Feed.TMA, False)}
+KNOWN = [*ENGINES.values(), *UNSEARCHED, "simt"]
 
 
 def band_space(problem: Matmul, splits: tuple[int, ...]) -> Space:
@@ -112,7 +115,7 @@ def supports_product(problem: Matmul, config: BandConfig | None = None) -> str |
     match config.engine:
         case "mma":
             reason = needs_simt(problem) or mma.supports(config)
-        case "wgmma":
+        case "wgmma" | "wgmma_specialized":
             reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_m, config.block_n)
         case "wgmma_pairs":
             reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_m, config.block_n)
@@ -126,7 +129,7 @@ def supports_product(problem: Matmul, config: BandConfig | None = None) -> str |
         case "simt":
             reason = simt.supports(config)
         case unknown:
-            reason = f"engine is {unknown!r}; accepted: mma, wgmma, wgmma_pairs, wgmma_kn, wgmma_swapped, simt"
+            reason = f"engine is {unknown!r}; accepted: {', '.join(KNOWN)}"
     if reason:
         return reason
     shared = shared_bytes(problem, config)

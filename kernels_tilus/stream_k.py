@@ -81,6 +81,8 @@ def supports(problem: Matmul, config: StreamKConfig | None = None) -> str | None
         return f"programs is {config.programs}; accepted: 1 to {(1 << workspace.TICKET_BITS) - 1}, as a ticket counts"
     if config is not None and config.engine == "wgmma_pairs":
         return "engine is wgmma_pairs; accepted: others, as programs walk tiles of their own, not in pairs"
+    if config is not None and config.engine == "wgmma_specialized":
+        return "engine is wgmma_specialized; accepted: others, as its producer warp ends with the first product"
     return configs.supports_product(problem, config)
 
 

@@ -1,14 +1,16 @@
 """The product of a band on Hopper's tensor cores: wgmma on tiles in shared memory that TMA fills.
 
-One warpgroup, no warp for the copies alone: the product of a step is issued before the tensor cores are done with the
-one before, whose stage warp 0 has TMA fill again as soon as they are. A stage holds [rows, block_k] of both operands,
-cut along K into tiles of 128 bytes a row, the widest swizzle; one mbarrier a stage counts the bytes that arrive. What
-lies beyond an operand's extents arrives as zeros.
+No warp for the copies alone: the product of a step is issued before the tensor cores are done with the one before,
+whose stage warp 0 has TMA fill again as soon as they are. A stage holds [rows, block_k] of both operands, cut along K
+into tiles of 128 bytes a row, the widest swizzle; one mbarrier a stage counts the bytes that arrive. What lies beyond
+an operand's extents arrives as zeros.
 
-tilus 0.2.0 issues every wgmma with the transpose bits 0, for operands stored along K; `_WgmmaOfEitherMajor` sets them
+Two warpgroups share a tile: each has half of its rows, or, of a tile of 64 rows, half of its columns. tilus 0.2.0 has a
+wgmma of one warpgroup; `_WgmmaOfWarpgroups` issues one a warpgroup, each from where its part of the operands begins.
+
+tilus 0.2.0 issues every wgmma with the transpose bits 0, for operands stored along K; `_WgmmaOfWarpgroups` sets them
 where a tile's layout says so. Of a Script with `b_along_n` B is stored [K, N], and read along N. Its tile is 64 columns
-wide, one swizzled row of TMA: the interpreter has no view of two such tiles as one. One warpgroup issues wgmma, so a
-tile of 128 rows is two instructions one after the other.
+wide, one swizzled row of TMA: the interpreter has no view of two such tiles as one.
 
 Of a Script that is `paired`, blocks 2i and 2i + 1 along x are a cluster with the same columns and the same K. Each
 loads its own rows of A, and of B every other tile along K, for both (multicast): B is read from L2 once for two blocks.
@@ -21,13 +23,20 @@ would not compile for Hopper (`_HopperTensorCopy` below).
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import tilus
-from tilus import int32, uint8
+from tilus import RegisterLayout, bfloat16, float32, int32, uint8, uint32
 from tilus.backends.emitter import BaseInstEmitter, register_emitter
 from tilus.backends.emitters.cuda.cp_async_tensor import CopyAsyncTensorGlobalToSharedInstEmitter
-from tilus.backends.emitters.cuda.wgmma import SharedMatrixDescriptor, WgmmaMmaSSEmitter, encode_swizzle_mode
+from tilus.backends.emitters.cuda.wgmma import (
+    SharedMatrixDescriptor,
+    WgmmaBaseEmitter,
+    WgmmaMmaSSEmitter,
+    encode_swizzle_mode,
+)
 from tilus.hidet.ir.expr import Expr
+from tilus.hidet.ir.primitives.cuda.elect import shfl_sync_i32
 from tilus.hidet.ir.primitives.cuda.wgmma import WgmmaConfig, wgmma_async, wgmma_fence_operand
 from tilus.hidet.ir.type import DataType
 from tilus.ir.inst import Instruction
@@ -35,9 +44,10 @@ from tilus.ir.instructions.cuda.cp_async_tensor import CopyAsyncTensorGlobalToSh
 from tilus.ir.instructions.cuda.wgmma import WgmmaMmaSSInst
 from tilus.ir.layout.cuda.tcgen05.smem import canonicalize_shared_layout
 from tilus.ir.layout.inference.inference_rules.empty_rule import EmptyRule
-from tilus.ir.layout.inference.rule import register_rule
+from tilus.ir.layout.inference.inference_rules.wgmma import WgmmaMmaSSRule, generate_wgmma_register_layout
+from tilus.ir.layout.inference.rule import LayoutInferenceContext, register_rule
 from tilus.ir.layout.inference.validation_rules.always_ok import AlwaysOkayRule
-from tilus.ir.layout.ops import shared_row_major
+from tilus.ir.layout.ops import shared_row_major, spatial
 from tilus.ir.layout.shared_layout import SharedLayout, Swizzle
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
 from tilus.target import nvgpu_sm90, nvgpu_sm90a
@@ -53,7 +63,8 @@ STEP_K = 64  # half-precision elements of a 128-byte row, the widest swizzle
 COLUMNS_ALONG_N = STEP_K  # of a tile of B stored [K, N]: the same row, along N
 WIDEST_SWIZZLE = Swizzle(base=3, bits=3, shift=3)  # of half-precision elements: the 16 bytes of 8, in rows of 128 bytes
 ALIGNMENT = 8  # elements: TMA takes addresses and row strides of 16 bytes
-WARPS = 4
+WARPGROUP = 4  # warps
+WARPGROUPS = (1, 2)  # of a block
 MOST_ROWS = 256  # of one TMA
 MOST_SUMS = 128  # in registers, of a thread
 PAIR = 2  # blocks of a cluster that share B
@@ -86,11 +97,15 @@ class _Operand:
         self.address, self.canonical, self.nbytes = address, found, dtype.nbytes
         self.transposed = int(found.major_kind == "MN")
 
+    def offset(self, row: int, k: int) -> int:
+        """In bytes, of what begins there, at a whole pattern of the swizzle."""
+        return self.canonical.swizzled_cute_layout.layout(row, k) * self.nbytes
+
     def descriptor(self, row: int, k: int) -> Expr:
         """Of the instruction's part that begins there, at a whole pattern of the swizzle."""
         canonical = self.canonical
         return SharedMatrixDescriptor(
-            addr=self.address + canonical.swizzled_cute_layout.layout(row, k) * self.nbytes,
+            addr=self.address + self.offset(row, k),
             lbo=canonical.LBO * self.nbytes,
             sbo=canonical.SBO * self.nbytes,
             base_offset=0,
@@ -98,19 +113,40 @@ class _Operand:
         ).encoded()
 
 
-class _WgmmaOfEitherMajor(WgmmaMmaSSEmitter):
-    """tilus 0.2.0 finds the descriptor of a tile stored along M or N, and then issues it as one stored along K."""
+def warpgroups_along(rows: int, warpgroups: int) -> tuple[int, int]:
+    """Of a tile of `rows` rows: how many share its rows, and how many its columns."""
+    return (warpgroups, 1) if rows % (warpgroups * ROWS) == 0 else (1, warpgroups)
+
+
+def layout_of_sums(rows: int, columns: int, warpgroups: int) -> RegisterLayout:
+    """fp32 [rows, columns] in the registers of so many warpgroups, each of which has a part of its own: of a product in
+    half precision."""
+    along_m, along_n = warpgroups_along(rows, warpgroups)
+    m, n = rows // along_m, columns // along_n
+    inst_m, inst_n, inst_k = WgmmaMmaSSInst.get_inst_mnk(m, n, STEP_K, bfloat16, bfloat16, float32)
+    return spatial(along_m, along_n) * generate_wgmma_register_layout(m, n, inst_m, inst_n, inst_k)
+
+
+class _WgmmaOfWarpgroups(WgmmaMmaSSEmitter):
+    """tilus 0.2.0 has a wgmma of one warpgroup, which takes whole operands. It finds the descriptor of a tile stored
+    along M or N, and then issues it as one stored along K."""
 
     def emit_wgmma(self, inst: WgmmaMmaSSInst) -> None:
         a, b = (tensor.as_shared_tensor() for tensor in inst.inputs[:2])
         d = inst.inputs[2].as_register_tensor()
-        (m, n), k = d.shape, a.shape[1]
+        warpgroups = self.current_num_threads // (32 * WARPGROUP)
+        along_m, along_n = warpgroups_along(d.shape[0], warpgroups)
+        m, n, k = d.shape[0] // along_m, d.shape[1] // along_n, a.shape[1]
         inst_m, inst_n, inst_k = inst.get_inst_mnk(m, n, k, a.dtype, b.dtype, d.dtype)
         dtypes = a.dtype.short_name, b.dtype.short_name, d.dtype.short_name
         config = WgmmaConfig.get(inst_m, inst_n, inst_k, *dtypes)
         address = self.shared_tensor_shared_space_addr
         rows = _Operand(address[a], a.layout, a.dtype)
         columns = _Operand(address[b], b.layout.transpose(), b.dtype)
+        if warpgroups > 1:
+            shared, size = (rows, m) if along_m > 1 else (columns, n)
+            begin = shared.address + self.warpgroup() * shared.offset(size, 0)
+            shared.address = self.declare_var("shared_addr_of_warpgroup", int32, begin)
         sums = d.layout.local_size * inst_m * inst_n // (m * n)  # of a thread, in one instruction
         for step, i, j in product(range(k // inst_k), range(m // inst_m), range(n // inst_n)):
             self.append(
@@ -124,8 +160,31 @@ class _WgmmaOfEitherMajor(WgmmaMmaSSEmitter):
                 )
             )
 
+    def warpgroup(self) -> Expr:
+        """This thread's. By a shuffle, so that ptxas knows it to be the same for a warp."""
+        return shfl_sync_i32(uint32(0xFFFFFFFF), self.current_thread // (32 * WARPGROUP), int32(0))
 
-BaseInstEmitter.REGISTRY[WgmmaMmaSSInst][nvgpu_sm90a] = _WgmmaOfEitherMajor
+
+def _check_warpgroups(emitter: WgmmaBaseEmitter) -> None:
+    begin, count = emitter.current_thread_group_begin, emitter.current_num_threads
+    if begin % (32 * WARPGROUP) or count % (32 * WARPGROUP):
+        raise ValueError(f"a wgmma by {count} threads from {begin} on; accepted: whole warpgroups")
+
+
+_infer = WgmmaMmaSSRule.inference
+
+
+def _infer_for_warpgroups(context: LayoutInferenceContext, inst: WgmmaMmaSSInst) -> dict[Any, Any]:
+    found = _infer(context, inst)
+    sums, warpgroups = inst.inputs[2], context.num_threads // (32 * WARPGROUP)
+    if warpgroups > 1 and sums in found:
+        found[sums] = layout_of_sums(*sums.shape, warpgroups)
+    return found
+
+
+WgmmaMmaSSRule.inference = staticmethod(_infer_for_warpgroups)
+WgmmaBaseEmitter.check_warp_group = _check_warpgroups  # tilus' own takes one warpgroup, for a wait or a fence, too
+BaseInstEmitter.REGISTRY[WgmmaMmaSSInst][nvgpu_sm90a] = _WgmmaOfWarpgroups
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,13 +225,17 @@ def supports(problem: Matmul, config: MatmulConfig, rows: int, columns: int, sto
         return f"N = {problem.n}: TMA takes rows of 16-byte multiples, N a multiple of {ALIGNMENT}"
     if stored is Layout.KN and columns != COLUMNS_ALONG_N:
         return f"{columns} columns; accepted: {COLUMNS_ALONG_N}, a swizzled row of the weight stored [K, N]"
-    if config.num_warps != WARPS:
-        return f"{config.num_warps} warps: wgmma of tilus 0.2.0 is one warpgroup's, {WARPS} warps"
-    if rows % ROWS or columns % COLUMNS or config.block_k % STEP_K:
-        return f"wgmma of {rows}x{columns}x{config.block_k}: not a multiple of {ROWS}x{COLUMNS}x{STEP_K}"
+    if config.num_warps not in [WARPGROUP * count for count in WARPGROUPS]:
+        return f"{config.num_warps} warps; accepted: 4 or 8, as wgmma is a warpgroup's, 4 warps, and two share a tile"
+    _, along_n = warpgroups_along(rows, config.num_warps // WARPGROUP)
+    if rows % ROWS or columns % (along_n * COLUMNS) or config.block_k % STEP_K:
+        least = f"{ROWS}x{along_n * COLUMNS}x{STEP_K}"
+        return f"wgmma of {rows}x{columns}x{config.block_k}: not a multiple of {least}"
+    if stored is Layout.KN and along_n > 1:
+        return f"{rows} rows of {config.num_warps} warps; accepted: more, as columns of one swizzled row are not shared"
     if max(rows, columns) > MOST_ROWS:
         return f"wgmma of {rows}x{columns}: a TMA copies {MOST_ROWS} rows at most"
-    if rows * columns > MOST_SUMS * 32 * WARPS:
+    if rows * columns > MOST_SUMS * 32 * config.num_warps:
         return f"wgmma of {rows}x{columns}: more than {MOST_SUMS} sums a thread"
     return None
 
@@ -203,8 +266,8 @@ def shared_beside_barriers(script: tilus.Script, dtype: DataType, shape: Sequenc
 
 
 class WgmmaProduct(tilus.Script):
-    """Of a Script with block_k, num_stages and dtype, fp16 or bf16, on WARPS warps; with paired and b_along_n, see
-    above, and cluster_m: PAIR where it is paired, else 1."""
+    """Of a Script with block_k, num_stages, num_warps and dtype, fp16 or bf16; with paired and b_along_n, see above,
+    and cluster_m: PAIR where it is paired, else 1."""
 
     def wgmma_product(
         self,

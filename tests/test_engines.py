@@ -39,6 +39,14 @@ ON_TENSOR_CORES = [
     BandConfig(64, 128, 128, 2, 4, 3, engine="wgmma_pairs"),
     BandConfig(16, 64, 256, 2, 4, 2, engine="wgmma_swapped"),
     BandConfig(32, 128, 64, 4, 4, 4, engine="wgmma_swapped"),
+    # Two warpgroups, which share the rows of a tile, or the columns.
+    BandConfig(128, 64, 64, 3, 8, 3, engine="wgmma"),
+    BandConfig(64, 64, 64, 3, 8, 2, engine="wgmma"),
+    BandConfig(64, 64, 128, 3, 8, 2, engine="wgmma_pairs"),
+    BandConfig(32, 128, 64, 4, 8, 4, engine="wgmma_swapped"),
+    BandConfig(64, 128, 64, 3, 4, 2, engine="wgmma_specialized"),
+    BandConfig(128, 64, 64, 3, 8, 3, engine="wgmma_specialized"),
+    BandConfig(64, 64, 128, 3, 8, 2, engine="wgmma_specialized"),
 ]
 ON_CUDA_CORES = [BandConfig(32, 32, 32, 3, 2, 2, engine="simt"), BandConfig(128, 64, 64, 1, 4, 2, engine="simt")]
 
@@ -145,7 +153,8 @@ def test_operands_off_the_alignment_go_through_an_engine_that_takes_them(config,
     [
         (replace(RAGGED, layout=KN), ON_TENSOR_CORES[1], "must be stored [N, K]"),
         (replace(RAGGED, k=580), ON_TENSOR_CORES[1], "K = 580: TMA takes rows of 16-byte multiples"),
-        (RAGGED, replace(ON_TENSOR_CORES[1], num_warps=8), "8 warps: wgmma of tilus 0.2.0 is one warpgroup's"),
+        (RAGGED, replace(ON_TENSOR_CORES[1], num_warps=2), "2 warps; accepted: 4 or 8, as wgmma is a warpgroup's"),
+        (RAGGED, replace(ON_TENSOR_CORES[1], num_warps=8, block_n=16), "64x16x64: not a multiple of 64x32x64"),
         (RAGGED, replace(ON_TENSOR_CORES[1], block_m=32), "32x64x64: not a multiple of 64x16x64"),
         (RAGGED, replace(ON_TENSOR_CORES[6], block_n=32), "32x16x256: not a multiple of 64x16x64"),
         (RAGGED, replace(ON_TENSOR_CORES[2], block_n=512, block_k=64), "a TMA copies 256 rows at most"),
@@ -203,6 +212,11 @@ def test_a_config_survives_json_and_names_its_engine_where_it_is_not_the_usual()
 COMPILED = {
     "mma": (BandConfig(32, 64, 128, 1, 4, 4), {"mma.sync"}, {"cp.async 16 B"}),
     "wgmma": (BandConfig(128, 128, 64, 1, 4, 6, engine="wgmma"), {"wgmma.mma_async"}, {"tensor load"}),
+    "wgmma_specialized": (
+        BandConfig(128, 128, 64, 1, 8, 6, engine="wgmma_specialized"),
+        {"wgmma.mma_async"},
+        {"tensor load"},
+    ),
     "wgmma_pairs": (BandConfig(64, 128, 128, 1, 4, 4, engine="wgmma_pairs"), {"wgmma.mma_async"}, {"tensor load"}),
     "wgmma_swapped": (BandConfig(16, 64, 128, 1, 4, 5, engine="wgmma_swapped"), {"wgmma.mma_async"}, {"tensor load"}),
     "simt": (BandConfig(64, 64, 32, 1, 4, 2, engine="simt"), set(), set()),
@@ -212,7 +226,8 @@ COMPILED = {
 SPLIT = Matmul(256, 256, 7168, layout=NK)
 BAND_KERNELS = [kernel for kernel in kernels_tilus.KERNELS if issubclass(kernel.config_type, BandConfig)]
 BAND_FILES = list({kernel.name: kernel for kernel in reversed(BAND_KERNELS)}.values())  # variants share a product
-ON_WGMMA = ["wgmma", "wgmma_pairs", "wgmma_swapped"]
+ON_WGMMA = ["wgmma", "wgmma_specialized", "wgmma_pairs", "wgmma_swapped"]
+TWO_BARRIERS = {"wgmma_specialized", "wgmma_pairs"}  # a stage
 
 
 def engine_task(engine: str) -> Task:
@@ -256,7 +271,12 @@ def source(full_name: str, engine: str) -> str:
 
 @pytest.mark.parametrize(
     ("kernel", "engine"),
-    [("data_parallel", "wgmma_pairs"), ("atomic", "wgmma_swapped"), ("stream_k", "wgmma")],
+    [
+        ("data_parallel", "wgmma_pairs"),
+        ("atomic", "wgmma_swapped"),
+        ("stream_k", "wgmma"),
+        ("last_arriver", "wgmma_specialized"),
+    ],
 )
 def test_a_product_is_started_while_the_one_before_goes_on(kernel, engine, tmp_path):
     """ptxas waits for each where it thinks that somebody reads the sums in between, and says so."""
@@ -276,6 +296,6 @@ def test_nothing_is_stored_where_barriers_are(kernel, engine):
     text, config = source(kernel.full_name, engine), COMPILED[engine][0]
     barriers = cuda_source.barriers(text)
     tensors = cuda_source.tensors(text)
-    assert barriers.end - barriers.begin == 8 * config.num_stages * (2 if engine == "wgmma_pairs" else 1)
+    assert barriers.end - barriers.begin == 8 * config.num_stages * (2 if engine in TWO_BARRIERS else 1)
     assert len(tensors) >= 2
     assert not [tensor for tensor in tensors if tensor.overlaps(barriers)]

@@ -33,6 +33,7 @@ SHARED = {
     "sliced_dot",
     "starting",
     "wgmma",
+    "wgmma_specialized",
 }
 
 

@@ -1,10 +1,12 @@
-"""wgmma on a weight stored [K, N]: the descriptors and transpose bits in tilus' source, by a model of PTX' layouts.
+"""wgmma on a weight stored [K, N], and by two warpgroups: the descriptors and transpose bits in tilus' source, by a
+model of PTX' layouts.
 
-No GPU has run it. The model is held by the engine that has: wgmma on a weight stored [N, K].
+No GPU has run either. The model is held by the engine that has: one warpgroup on a weight stored [N, K].
 """
 
 import re
 from dataclasses import replace
+from itertools import product
 from typing import NamedTuple
 
 import cuda_source
@@ -22,7 +24,7 @@ from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.space import Feed
-from triton_vs_tilus.kernels_tilus import band, configs
+from triton_vs_tilus.kernels_tilus import band, configs, wgmma
 from triton_vs_tilus.kernels_tilus.configs import UNSEARCHED, BandConfig
 
 KN = Matmul(256, 256, 1024, layout=Layout.KN)
@@ -130,6 +132,43 @@ def test_a_weight_stored_kn_is_read_where_tma_puts_it(tmp_path):
     assert [one.b.start for one in found[::2]] == [0, 2048, 4096, 6144] and {one.b.stride for one in found} == {1024}
     boxes = re.findall(r"tma_box_shape\w*\[\d\] = uint32_t\((\d+)u\)", text)
     assert sorted(boxes) == sorted(["64", "128", "64", "64"]) and text.count("TENSOR_MAP_SWIZZLE_128B") == 2
+
+
+@pytest.mark.parametrize("block_m, shared, rows", [(128, "a", 64), (64, "b", 64)], ids=["rows", "columns"])
+def test_two_warpgroups_read_a_part_of_an_operand_each(block_m, shared, rows, tmp_path):
+    """The tile is 128 columns wide; of 64 rows, the warpgroups share the columns."""
+    config = replace(ALONG_K, block_m=block_m, block_n=128, block_k=64, num_warps=8)
+    text = source_of(config, NK, tmp_path)
+    begin = (
+        r"shared_addr_of_warpgroup = \(\(\w*shfl_sync_i32\(.*threadIdx\.x / 128\), 0\) \* (\d+)\) \+ shared_addr\w*\);"
+    )
+    assert re.findall(begin, text) == [str(placed(rows, 0))]
+    arguments = re.findall(r"_m64n(\d+)k16_\w*\(.*?\((shared_addr\w*)\W.*, \w*encode.*\((shared_addr\w*)\W", text)
+    assert len(arguments) == 64 // STEP
+    for n, a, b in arguments:
+        assert n == ("128" if shared == "a" else "64")
+        assert (a == "shared_addr_of_warpgroup", b == "shared_addr_of_warpgroup") == (shared == "a", shared == "b")
+    check_places(instructions(text), 64)
+
+
+@pytest.mark.parametrize("rows, columns", [(64, 64), (64, 128), (128, 64), (256, 128), (192, 64)])
+def test_two_warpgroups_hold_each_sum_once(rows, columns):
+    """As one warpgroup holds its part: PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16"."""
+    layout = wgmma.layout_of_sums(rows, columns, 2)
+    along_m, along_n = wgmma.warpgroups_along(rows, 2)
+    part = wgmma.layout_of_sums(rows // along_m, columns // along_n, 1)
+    assert layout.local_size == part.local_size == rows * columns // 256
+    held = {}
+    for thread, i in product(range(256), range(layout.local_size)):
+        group, lane = divmod(thread, 128)
+        row, column = part.get_global(spatial_index=lane, local_index=i)
+        begin = (group * part.shape[0], 0) if along_m > 1 else (0, group * part.shape[1])
+        at = tuple(map(int, layout.get_global(spatial_index=thread, local_index=i)))
+        assert at == (begin[0] + row, begin[1] + column)
+        held[at] = thread
+    assert len(held) == rows * columns
+    row, column = map(int, layout.get_global(spatial_index=37, local_index=0))  # warp 1, lane 5
+    assert (row, column) == (16 + 5 // 4, 5 % 4 * 2)
 
 
 def test_without_the_bit_another_element_would_be_read(tmp_path):

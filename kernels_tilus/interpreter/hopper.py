@@ -56,6 +56,7 @@ from triton_vs_tilus.kernels_tilus.interpreter.memory import (
 )
 from triton_vs_tilus.kernels_tilus.interpreter.threads import WARP, Block, Steps, Threads
 from triton_vs_tilus.kernels_tilus.wgmma import ReadFromHereInst
+from triton_vs_tilus.kernels_tilus.wgmma_specialized import ArriveOnceAWarpInst
 
 WARPGROUP = 128  # threads
 TMA_ALIGNMENT = 16  # bytes
@@ -186,6 +187,17 @@ def _(i: ArriveBarrierInst, program: Program) -> Run:
     def run(t: Threads) -> Steps:
         yield
         _arrive(t, _barrier(t, address(t)), count(t), i)
+
+    return run
+
+
+@instruction.register(ArriveOnceAWarpInst)
+def _(i: ArriveOnceAWarpInst, program: Program) -> Run:
+    address = program.value(i.barrier)
+
+    def run(t: Threads) -> Steps:
+        yield
+        _barrier(t, address(t)).arrive(t, t.count // WARP, t.published_by_all())
 
     return run
 
@@ -476,8 +488,8 @@ def _(i: Any, program: Program) -> Run:
     in_registers = isinstance(a, RegisterTensor)
 
     def run(t: Threads) -> None:
-        if t.count != WARPGROUP or t.begin % WARPGROUP:
-            raise WrongThreads(f"a wgmma by {t.count} threads; accepted: a warpgroup, {WARPGROUP}")
+        if t.count % WARPGROUP or t.begin % WARPGROUP:
+            raise WrongThreads(f"a wgmma by {t.count} threads; accepted: whole warpgroups, of {WARPGROUP}")
         if acc in t.registers_before_fence or (in_registers and a in t.registers_before_fence):
             t.fail(MissingFence("a wgmma takes registers that were written after the last wgmma.fence"))
         product = Product(acc, [t.values[operand] for operand in ((b,) if in_registers else (a, b))])

@@ -56,6 +56,7 @@ from triton_vs_tilus.kernels_tilus.interpreter.threads import (
 from triton_vs_tilus.kernels_tilus.interpreter.views import viewed
 from triton_vs_tilus.kernels_tilus.lane_dot import LaneDotInst
 from triton_vs_tilus.kernels_tilus.sliced_dot import SlicedDotInst
+from triton_vs_tilus.kernels_tilus.wgmma_specialized import OnlyFirstThreadsInst
 
 Run = Callable[[Threads], Any]
 
@@ -131,6 +132,7 @@ _ALONE = (
     ElementwiseUnaryBaseInst,
     ElementwiseBinaryBaseInst,
     NopInst,
+    OnlyFirstThreadsInst,
 )
 _MAY_WAIT = (inst.WaitBarrierInst, inst.LockSemaphoreInst)
 
@@ -614,6 +616,11 @@ def _(i: inst.ExitInst, program: Program) -> Run:
         raise Return
 
     return run
+
+
+@instruction.register(OnlyFirstThreadsInst)
+def _(i: OnlyFirstThreadsInst, program: Program) -> Run:
+    return lambda t: t.shrink(i.count)
 
 
 @instruction.register(inst.SyncThreadsInst)

@@ -89,6 +89,7 @@ class Block:
         self.barriers: list[Any] = []
         self.barriers_of: dict[Any, Tile] = {}  # by the instruction that allocates them
         self.groups: dict[tuple[float, int], Threads] = {}
+        self.leaving: list[Threads] = []  # groups that end the block's threads that they are
         self.addresses = Addresses()
 
     def threads(self) -> "Threads":
@@ -109,6 +110,7 @@ class Block:
         try:
             with contextlib.suppress(Return):
                 yield from threads.running(self.launch.body)
+            threads.children += self.leaving
             yield from threads.join()
             leave(threads)
             self.ended = True
@@ -225,6 +227,14 @@ class Threads(Agent):
         group.assigned.clear()
         group.values = {}
         group.ended = True
+
+    def shrink(self, count: int) -> None:
+        """All threads of the block are its first `count` from here on. Groups of others go on beside them, and end."""
+        if any(group.begin < count for group in self.children):
+            raise Unsupported(f"the first {count} threads alone, while a part of them is at work")
+        self.block.leaving += self.children
+        self.children = []
+        self.count = count
 
     def join(self) -> Steps:
         """Waits for the groups that run beside these threads."""

@@ -1,0 +1,127 @@
+"""A producer warp beside the warpgroups that multiply: right under every protocol, its own warp to the last copy, and
+gone after it. No GPU has run it."""
+
+import re
+from dataclasses import replace
+
+import cuda_source
+import pytest
+import tilus
+import torch
+from tilus import int32
+from tilus.lang.transpiler.common import TilusProgramError
+
+from triton_vs_tilus.bench import contenders
+from triton_vs_tilus.bench.diagnostics import resources
+from triton_vs_tilus.common import compilers
+from triton_vs_tilus.common.accuracy import Judge
+from triton_vs_tilus.common.epilogue import Epilogue
+from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.kernels_tilus import configs, interpreter, wgmma_specialized
+from triton_vs_tilus.kernels_tilus.configs import BandConfig
+
+RAGGED = Matmul(198, 130, 840, layout=Layout.NK, epilogue=Epilogue.RELU)  # several tiles, the last of them short
+SPECIALIZED = BandConfig(128, 64, 64, 4, 8, 3, engine="wgmma_specialized")
+KERNELS = [
+    *["decompose_k.vector", "decompose_k.tile", "semaphore.fp32", "semaphore.in_place"],
+    *["atomic", "last_arriver", "cluster", "data_parallel"],
+]
+
+
+def of(name: str, config: BandConfig):
+    kernel = contenders.find(f"tilus/{name}")
+    return kernel, kernel.config_from(vars(replace(config, split_k=1) if name == "data_parallel" else config))
+
+
+@pytest.mark.parametrize("num_warps", [4, 8])
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_protocol_takes_it(name, num_warps, device):
+    kernel, config = of(name, replace(SPECIALIZED, num_warps=num_warps))
+    assert kernel.supports(RAGGED, config) is None
+    inputs = RAGGED.inputs(device)
+    out = torch.full((RAGGED.m, RAGGED.n), float("nan"), dtype=RAGGED.out_dtype, device=device)
+    for _ in range(2):
+        kernel.launch(inputs.a, inputs.b, epilogue=RAGGED.epilogue, out=out, config=config)
+        assert Judge(RAGGED, inputs).judge(out, kernel.roundings(config)).ok
+
+
+@pytest.mark.parametrize("k", [8, 64, 3 * 64, 4 * 64, 9 * 64 + 8])
+def test_bands_of_any_length(k, device):
+    """k: of a band, with 3 stages of 64: fewer steps than stages, as many, and more; a step that K does not fill."""
+    problem = Matmul(70, 64, 4 * k, layout=Layout.NK)
+    kernel, config = of("last_arriver", SPECIALIZED)
+    inputs = problem.inputs(device)
+    out = kernel.launch(inputs.a, inputs.b, config=config)
+    assert Judge(problem, inputs).judge(out, 1).ok
+
+
+def test_all_after_the_product_is_of_the_warps_that_are_left(tmp_path):
+    """tilus' own loops over threads, copies of partial sums among them, count 256 of the 288 that began."""
+    kernel, config = of("last_arriver", SPECIALIZED)
+    (text,) = cuda_source.cuda_sources(kernel, RAGGED, config, tmp_path)
+    assert "<<<" in text and ", dim3(288, 1, 1)" in text
+    assert len(re.findall(r"^\s+return;", text, re.MULTILINE)) == 1
+    before, after = re.split(r"\n\s+return;", text.split("<<<")[0].partition("__global__")[2])
+    assert "cp_async_bulk_tensor" in before and "cp_async_bulk_tensor" not in after
+    assert "wgmma_mma_async" in after and "wgmma_mma_async" not in before
+    assert re.search(r"int32_t tid = \(\(int\)threadIdx\.x % 256\);", after)
+    assert "bar_sync" not in after and "__syncthreads" in after  # of all that have not ended
+
+
+def test_products_follow_each_other_and_nothing_is_in_local_memory(tmp_path):
+    if compilers.nvcc() is None:
+        pytest.skip("there is no nvcc")
+    kernel, config = of("cluster", replace(SPECIALIZED, block_n=128))
+    problem = Matmul(256, 256, 7168, layout=Layout.NK)
+    (text,) = cuda_source.cuda_sources(kernel, problem, config, tmp_path)
+    (tmp_path / "source.cu").write_text(text)
+    log = resources.nvcc(tmp_path / "source.cu", "sm_90a")
+    assert "Used" in log and "serialized" not in log
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log
+
+
+class Halves(tilus.Script):
+    """x[i] = i by the threads that are left. by_all: whether all threads of the block come to that."""
+
+    def __init__(self, by_all):
+        super().__init__()
+        self.by_all = by_all
+
+    def __call__(self, x_ptr: ~int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 8
+        x = self.global_view(x_ptr, dtype=int32, shape=[128])
+        if self.by_all:
+            wgmma_specialized.only_first_threads(self, 128)
+        else:
+            with self.thread_group(0, 128):
+                wgmma_specialized.only_first_threads(self, 128)
+        self.store_global(x, self.register_tensor(dtype=int32, shape=[128], init=lambda i: i), offsets=[0])
+
+
+def test_a_block_goes_on_with_its_first_threads(tmp_path):
+    x = torch.zeros(128, dtype=torch.int32)
+    with interpreter.on_cpu():
+        Halves(True)(x)
+    assert x.tolist() == list(range(128))
+    text = cuda_source.source_of(Halves(True), x, folder=tmp_path)
+    assert "RegisterLayout(shape=[128], mode_shape=[128], spatial_modes=[0], local_modes=[])" in text
+
+
+def test_a_part_of_a_block_does_not_end_the_rest():
+    with interpreter.on_cpu(), pytest.raises(TilusProgramError) as failed:
+        Halves(False)(torch.zeros(128, dtype=torch.int32))
+    assert "named by a part of them; accepted: by all" in str(failed.value.__cause__)
+
+
+def test_what_it_cannot_take_has_a_reason():
+    kernel = contenders.find("tilus/stream_k")
+    config = kernel.config_type(128, 64, 64, 1, 8, 3, engine="wgmma_specialized")
+    assert "its producer warp ends with the first product" in kernel.supports(RAGGED, config)
+    assert "2 warps; accepted: 4 or 8" in configs.supports(RAGGED, replace(SPECIALIZED, num_warps=2))
+    assert "must be stored [N, K]" in configs.supports(replace(RAGGED, layout=Layout.KN), SPECIALIZED)
+
+
+def test_no_search_tries_it_before_a_gpu_has_run_it():
+    assert "wgmma_specialized" in configs.UNSEARCHED
+    assert "wgmma_specialized" not in {config.engine for config in configs.band_space(RAGGED, (1, 2)).configs}
