@@ -21,6 +21,8 @@ class BandConfig(GroupedConfig):
     """engine: what multiplies.
 
     mma            mma.sync, fed by cp.async
+    mma_sliced     the same by warps that share block_k: each multiplies the whole tile over its slice, and their sums
+                   meet in shared memory, once a tile
     wgmma          Hopper's wgmma, fed by TMA: 64 rows of A, or 128, times block_n columns
     wgmma_pairs    the same by pairs of blocks, neighbours along M, that load a tile of the weight together
     wgmma_kn       the same for a weight stored [K, N], 64 columns of it; in no search, see UNSEARCHED
@@ -56,6 +58,7 @@ class BandConfig(GroupedConfig):
 
 ENGINES = {
     (Feed.COPY, False): "mma",
+    (Feed.COPY_SLICED, False): "mma_sliced",
     (Feed.TMA, False): "wgmma",
     (Feed.TMA, True): "wgmma_swapped",
     (Feed.TMA_PAIRS, False): "wgmma_pairs",
@@ -111,7 +114,9 @@ def supports_product(problem: Matmul, config: BandConfig | None = None) -> str |
         return None
     match config.engine:
         case "mma":
-            reason = needs_simt(problem) or mma.supports(config)
+            reason = needs_simt(problem) or mma.supports(config, sliced=False)
+        case "mma_sliced":
+            reason = needs_simt(problem) or mma.supports(config, sliced=True)
         case "wgmma":
             reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_m, config.block_n)
         case "wgmma_pairs":
@@ -126,7 +131,8 @@ def supports_product(problem: Matmul, config: BandConfig | None = None) -> str |
         case "simt":
             reason = simt.supports(config)
         case unknown:
-            reason = f"engine is {unknown!r}; accepted: mma, wgmma, wgmma_pairs, wgmma_kn, wgmma_swapped, simt"
+            known = "mma, mma_sliced, wgmma, wgmma_pairs, wgmma_kn, wgmma_swapped, simt"
+            reason = f"engine is {unknown!r}; accepted: {known}"
     if reason:
         return reason
     shared = shared_bytes(problem, config)
@@ -159,8 +165,8 @@ def needs_simt(problem: Matmul, instead: str = "engine simt") -> str | None:
 
 
 def shared_bytes(problem: Matmul, config: BandConfig) -> int:
-    """Of the stages of the pipeline."""
+    """Of the stages of the pipeline, in whose place the sums of warps meet."""
     if config.engine == "simt":
         return simt.shared_bytes(config)
     stages = (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages
-    return stages if config.engine == "mma" else stages + wgmma.BARRIERS_BYTES
+    return stages if config.engine.startswith("mma") else stages + wgmma.BARRIERS_BYTES

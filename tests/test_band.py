@@ -1,5 +1,5 @@
-"""The two engines of Triton's band kernels, tiles computed as their transposes and tiles copied by TMA, under every
-protocol that multiplies by them."""
+"""How Triton's band kernels multiply beside the plain way, tiles computed as their transposes, tiles copied by TMA and
+steps whose K the warps share, under every protocol that multiplies so."""
 
 from dataclasses import replace
 
@@ -18,7 +18,13 @@ from triton_vs_tilus.common.space import tiles
 from triton_vs_tilus.kernels_triton import configs
 
 KERNELS = [kernel for kernel in kernels_triton.KERNELS if issubclass(kernel.config_type, configs.BandConfig)]
-ENGINES = {"swap": {"swap": True}, "tma": {"tma": True}, "both": {"swap": True, "tma": True}}
+PLAIN = {"swap": False, "tma": False, "sliced": False}
+ENGINES = {
+    "swap": PLAIN | {"swap": True},
+    "tma": PLAIN | {"tma": True},
+    "both": PLAIN | {"swap": True, "tma": True},
+    "sliced": PLAIN | {"sliced": True, "num_warps": 4},
+}
 PROBLEMS = [
     Matmul(5, 48, 328, layout=Layout.NK, epilogue=Epilogue.RELU),  # ragged everywhere
     Matmul(17, 40, 208, torch.float16, layout=Layout.KN, epilogue=Epilogue.BIAS_RELU),

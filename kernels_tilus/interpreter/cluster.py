@@ -4,7 +4,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from triton_vs_tilus.kernels_tilus.interpreter.errors import BarrierOverlap, KernelError, PendingCopy, Race, Unsupported
-from triton_vs_tilus.kernels_tilus.interpreter.memory import Clock, PeerMemory, Pointer, SharedBuffer, merge, unseen_by
+from triton_vs_tilus.kernels_tilus.interpreter.memory import (
+    NOTHING,
+    Clock,
+    PeerMemory,
+    Pointer,
+    SharedBuffer,
+    merge,
+    unseen_by,
+)
 
 
 @dataclass(eq=False)
@@ -28,9 +36,16 @@ class Cluster:
         yield
         _check_whole(threads)
         block = threads.block
-        if block.arrived_at is not None:
-            raise KernelError("the block arrives at the cluster's barrier again, before it waited")
+        _check_waited(block)
         block.arrived_at = self._count(threads.published_by_all())
+
+    def arrive_relaxed(self, threads):
+        """Publishes that the block has started, and nothing that it did."""
+        yield
+        _check_whole(threads)
+        block = threads.block
+        _check_waited(block)
+        block.arrived_at = self._count({block.root.number: NOTHING})
 
     def wait(self, threads):
         """Does not order what threads of the block did after their arrival."""
@@ -63,6 +78,11 @@ def _check_whole(threads) -> None:
         )
 
 
+def _check_waited(block: Any) -> None:
+    if block.arrived_at is not None:
+        raise KernelError("the block arrives at the cluster's barrier again, before it waited")
+
+
 @dataclass(frozen=True)
 class ClusterWait:
     cluster: Cluster
@@ -76,7 +96,12 @@ class ClusterWait:
 
 
 # By tilus' names.
-BARRIER = {"this_cluster.sync": Cluster.sync, "cuda_cluster_arrive": Cluster.arrive, "cuda_cluster_wait": Cluster.wait}
+BARRIER = {
+    "this_cluster.sync": Cluster.sync,
+    "cuda_cluster_arrive": Cluster.arrive,
+    "cuda_cluster_arrive_relaxed": Cluster.arrive_relaxed,
+    "cuda_cluster_wait": Cluster.wait,
+}
 
 
 def address_of(buffer: SharedBuffer, offset: int) -> Pointer:
@@ -122,16 +147,17 @@ def _check_barriers(threads) -> None:
 
 
 def leave(threads) -> None:
-    """Ends a block. Fails where a peer may still be reading its shared memory or arriving there, or TMA writing it."""
+    """Ends a block. Fails where a peer may still access its shared memory or arrive there, or TMA write it."""
     _check_barriers(threads)
     for buffer in threads.block.shared:
-        if event := unseen_by(threads, buffer):
-            threads.fail(
-                Race(
-                    f"the block ends, and {buffer.name} is read by block {event.who.block.index} at "
-                    f"{threads.launch.describe(event.place)}: no barrier of the cluster lies between"
+        for did, events in (("read", buffer.peers), ("written", buffer.pushes)):
+            if event := unseen_by(threads, events):
+                threads.fail(
+                    Race(
+                        f"the block ends, and {buffer.name} is {did} by block {event.who.block.index} at "
+                        f"{threads.launch.describe(event.place)}: no barrier of the cluster lies between"
+                    )
                 )
-            )
     for event in (event for barrier in threads.block.barriers for event in barrier.visits.values()):
         if not threads.ordered(event):
             threads.fail(

@@ -37,10 +37,13 @@ from triton_vs_tilus.kernels_tilus.interpreter.errors import (
 Clock = dict[int, int]
 
 
+NOTHING = -1  # of an agent that is known to have started: no event of any epoch
+
+
 def merge(into: Clock, other: Clock) -> None:
     """Adds to `into` what `other` knows."""
     for agent, epoch in other.items():
-        if epoch > into.get(agent, -1):
+        if agent not in into or epoch > into[agent]:
             into[agent] = epoch
 
 
@@ -59,7 +62,7 @@ class Agent:
         who = event.who
         if who is self and self.single:
             return True
-        return self.known.get(who.number, -1) >= event.epoch
+        return self.known.get(who.number, NOTHING) >= event.epoch
 
     def now(self) -> "Event":
         return Event(self, self.epoch, self.place)
@@ -473,7 +476,7 @@ def store(agent: Agent, region: Region, tile: Tensor, by: Event | None = None) -
         return
     buffer = _checked(agent, region)
     if buffer.__class__ is SharedBuffer:
-        raise Unsupported("a store through a pointer into shared memory")
+        return buffer.write_at(agent, region, tile)
     buffer.written()
     event = by or Event(agent, agent.epoch, agent.place)
     for cell in buffer.cells_of(region):
@@ -682,6 +685,7 @@ class SharedBuffer:
         self.over = [old for old in block.shared if old.freed_at is not None]
         self.generic = False  # whether a cell has one
         self.peers: dict[Agent, Event] = {}  # by agent of another block, its last read of any element
+        self.pushes: dict[Agent, Event] = {}  # likewise, its last write
         self.tiles: dict[Any, SharedTile] = {}
         self.atomics: dict = {}
         block.shared.append(self)
@@ -746,14 +750,28 @@ class SharedBuffer:
 
     # Through a pointer, maybe by a peer
 
-    def read_at(self, agent: Agent, region: Region) -> Tensor:
+    def _reached(self, agent: Agent, region: Region, does: str) -> tuple[str, list[Cell]]:
+        """The buffer's name for the agent, and the cells of the region."""
         name = self.name if agent.block is self.owner else f"{self.name} of block {self.owner.index}"
         if self.owner.ended:
-            raise UseAfterFree(f"{name} is read, and that block has ended")
-        self.check_alive(agent, "is read")
+            raise UseAfterFree(f"{name} {does}, and that block has ended")
+        self.check_alive(agent, does)
         if region.form is not self.form:
-            raise Unsupported(f"{name} holds {self.form.name} and is read as {region.form.name} through a pointer")
-        for cell in self.cells.of(("pointer", region.key), lambda: region.elements().ravel()):
+            raise Unsupported(f"{name} holds {self.form.name} and {does} as {region.form.name} through a pointer")
+        return name, self.cells.of(("pointer", region.key), lambda: region.elements().ravel())
+
+    def write_at(self, agent: Agent, region: Region, tile: Tensor) -> None:
+        _, cells = self._reached(agent, region, "is written")
+        part = SharedTile(self, self.data, cells)
+        part.claim(agent)
+        part.written(agent.now())
+        region.put(self.data.view(-1), region.chosen(tile.expand(region.shape)))
+        if agent.block is not self.owner:
+            self.pushes[agent] = agent.now()
+
+    def read_at(self, agent: Agent, region: Region) -> Tensor:
+        name, cells = self._reached(agent, region, "is read")
+        for cell in cells:
             if cell.copies:
                 agent.fail(PendingCopy(f"{name} is read while a copy into it may be under way"))
             if cell.write is None:
@@ -771,7 +789,7 @@ class SharedBuffer:
 
 def check_started(agent: Agent, peer: Any) -> None:
     """Fails where nothing says that a block of the cluster, whose shared memory is used, has started."""
-    if peer is not agent.block and (peer.root is None or agent.known.get(peer.root.number, -1) < 0):
+    if peer is not agent.block and (peer.root is None or peer.root.number not in agent.known):
         agent.fail(
             Race(
                 f"the shared memory of block {peer.index} is used, which may not have started: no barrier of the "
@@ -892,7 +910,7 @@ class SharedTile:
 
     def store(self, agent: Agent, tile: Tensor) -> None:
         self.claim(agent)
-        self._written(Event(agent, agent.epoch, agent.place))
+        self.written(Event(agent, agent.epoch, agent.place))
         self.data.copy_(tile)
 
     def begin_copy(self, agent: Agent, copy: Any, by_tma: bool) -> None:
@@ -908,10 +926,10 @@ class SharedTile:
             for cell in self.cells:
                 cell.write = event
         else:
-            self._written(event)
+            self.written(event)
         self.data.copy_(tile)
 
-    def _written(self, event: Event) -> None:
+    def written(self, event: Event) -> None:
         self.buffer.generic = True
         for cell in self.cells:
             cell.write = cell.generic = event
@@ -940,7 +958,7 @@ class SharedTile:
             agent.fail(Race(f"{other} {what.replace('sync', 'barrier of the cluster')}, at {place}"))
 
     def _check_peers(self, agent: Agent) -> None:
-        if event := unseen_by(agent, self.buffer):
+        if event := unseen_by(agent, self.buffer.peers):
             agent.fail(
                 Race(
                     f"writes {self.buffer.name}, which block {event.who.block.index} reads at "
@@ -949,9 +967,9 @@ class SharedTile:
             )
 
 
-def unseen_by(agent: Agent, buffer: SharedBuffer) -> Event | None:
-    """A peer's read of the block's shared memory that may still be under way; None where there is none."""
-    peers = (event for event in buffer.peers.values() if event.who.block is not agent.block)
+def unseen_by(agent: Agent, events: dict[Agent, Event]) -> Event | None:
+    """Of accesses by peers to the block's shared memory, one that may still be under way; None where there is none."""
+    peers = (event for event in events.values() if event.who.block is not agent.block)
     return next((event for event in peers if not agent.ordered(event)), None)
 
 
