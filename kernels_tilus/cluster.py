@@ -1,9 +1,8 @@
 """Split-K in a thread block cluster: the splits of a tile meet in distributed shared memory.
 
     rank s         partial_s[m, n] = sum over k in band s of A[m, k] * B[k, n]      in the registers of block s
-                   its rows of rank r's share                                       to the shared memory of block r
-    all ranks      barrier of the cluster
-    rank r         C[m, n] = epilogue(sum over s of partial_s[m, n])                for rows m of its share of the tile
+    rank s         the rows of rank r's share of the tile, for every r              to the shared memory of block r
+    rank r         C[m, n] = epilogue(sum over s of partial_s[m, n])                for the rows m of its share
 
 Grid         (rows of tiles in a group, tiles of N, groups x split_k), the blocks of a tile one cluster along z
 Who sums     every block its band in fp32 registers; then each block block_m / split_k rows of the tile, over all ranks
@@ -11,23 +10,20 @@ Deterministic yes: rank order is summation order
 Workspace    none; 4 * block_m * block_n bytes of shared memory a block, beside the pipeline's
 Launches     1
 
-Every block arrives at a barrier as it starts, and waits there once it has its partial sum: a peer's shared memory may
-be written as soon as the peer has started. None is read by a peer, so that no block waits for others at its end.
-At most 8 blocks: the largest cluster that every device with clusters runs.
+Partial sums are pushed: no block reads a peer's memory, and none waits for others to have read its own. The bytes of
+all ranks count themselves in at an mbarrier of the block that gets them (push.py). A barrier of the cluster tells only
+that peers have started, as their memory may be written from then on: blocks arrive as they start, and wait once they
+have a partial sum. At most 8 blocks: the largest cluster that every device with clusters runs.
 
-tilus 0.2.0 has instructions for a block's own shared memory alone; kernels_tilus/push.py adds the one that writes a
-peer's.
-
-Source: CUTLASS' and quack's cluster reductions over distributed shared memory; CUDA C++ Programming Guide, "Distributed
-Shared Memory".
+Source: CUTLASS' and quack's cluster reductions over distributed shared memory; vLLM's split-K kernel for few rows,
+which pushes; PTX ISA, `st.async`.
 """
 
 from functools import lru_cache
 
 import torch
-from tilus import float32, int32, uint32, void_p
+from tilus import float32, int32, uint8, void_p
 from tilus.hidet.ir.primitives.cuda.cluster import cluster_arrive_relaxed, cluster_wait
-from tilus.hidet.ir.primitives.cuda.cvta import cvta_generic_to_cta_shared
 from tilus.ir.layout.ops import shared_row_major
 from tilus.utils import cdiv
 from torch import Tensor
@@ -44,7 +40,7 @@ from triton_vs_tilus.kernels_tilus import band, configs, launching
 from triton_vs_tilus.kernels_tilus.band import BandScript
 from triton_vs_tilus.kernels_tilus.configs import BandConfig, band_space
 from triton_vs_tilus.kernels_tilus.push import push_rows
-from triton_vs_tilus.kernels_tilus.wgmma import shared_beside_barriers
+from triton_vs_tilus.kernels_tilus.wgmma import BARRIERS_BYTES
 
 
 def space(problem: Matmul) -> Space:
@@ -117,9 +113,11 @@ class ClusterMatmul(BandScript):
 
         if offset_m < m:  # the last group may have fewer rows
             if self.split_k > 1:
-                # Beside the pipeline's memory: peers may write it while this block multiplies.
-                received = shared_beside_barriers(self, dtype=float32, shape=[self.split_k, self.rows, block_n])
+                # Beside the pipeline's memory: peers write it while this block multiplies.
+                place_of_barriers = self.shared_tensor(dtype=uint8, shape=[BARRIERS_BYTES])
+                received = self.shared_tensor(dtype=float32, shape=[self.split_k, self.rows, block_n])
                 self.annotate_layout(received, self.received_layout)
+                arrived = self.mbarrier.alloc(counts=[1])
                 cluster_arrive_relaxed()
             acc = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
             # fmt: off
@@ -133,15 +131,17 @@ class ClusterMatmul(BandScript):
                 self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
             else:
                 cluster_wait()  # for peers to have started
-                own: uint32 = cvta_generic_to_cta_shared(received[split, 0, 0].item_ptr())
-                push_rows(self, acc, own, self.rows)
-                self.cluster.sync()
+                push_rows(self, acc, received[split], arrived[0])
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(arrived[0], 4 * block_m * block_n)
+                self.mbarrier.wait(arrived[0], phase=0, scope="cluster")
                 total = self.register_tensor(dtype=float32, shape=[self.rows, block_n], init=0.0)
                 for rank in self.range(self.split_k, unroll="all"):
                     self.add(total, self.load_shared(received[rank]), out=total)
                 share: int32 = split * self.rows
                 self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m + share, offset_n)
                 self.free_shared(received)
+                self.free_shared(place_of_barriers)
 
 
 @lru_cache(maxsize=4096)

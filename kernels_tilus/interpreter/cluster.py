@@ -147,17 +147,17 @@ def _check_barriers(threads) -> None:
 
 
 def leave(threads) -> None:
-    """Ends a block. Fails where a peer may still access its shared memory or arrive there, or TMA write it."""
+    """Ends a block. Fails where a peer may still be reading its shared memory or arriving there, or something that a
+    barrier tells of writing it."""
     _check_barriers(threads)
     for buffer in threads.block.shared:
-        for did, events in (("read", buffer.peers), ("written", buffer.pushes)):
-            if event := unseen_by(threads, events):
-                threads.fail(
-                    Race(
-                        f"the block ends, and {buffer.name} is {did} by block {event.who.block.index} at "
-                        f"{threads.launch.describe(event.place)}: no barrier of the cluster lies between"
-                    )
+        if event := unseen_by(threads, buffer):
+            threads.fail(
+                Race(
+                    f"the block ends, and {buffer.name} is read by block {event.who.block.index} at "
+                    f"{threads.launch.describe(event.place)}: no barrier of the cluster lies between"
                 )
+            )
     for event in (event for barrier in threads.block.barriers for event in barrier.visits.values()):
         if not threads.ordered(event):
             threads.fail(
@@ -167,5 +167,5 @@ def leave(threads) -> None:
                 )
             )
     for buffer in threads.block.shared:
-        if any(copy.by_tma for cell in buffer.cells.all for copy in cell.copies):
-            threads.fail(PendingCopy(f"the block ends while a TMA load into {buffer.name} may be under way"))
+        if kind := next((copy.kind for cell in buffer.cells.all for copy in cell.copies if copy.kind), None):
+            threads.fail(PendingCopy(f"the block ends while {kind} into {buffer.name} may be under way"))

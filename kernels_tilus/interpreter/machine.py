@@ -25,7 +25,7 @@ from torch import Tensor as Tile
 
 from triton_vs_tilus.kernels_tilus.atomics import AtomicAddGlobalInst
 from triton_vs_tilus.kernels_tilus.bitwise import BitwiseOrInst
-from triton_vs_tilus.kernels_tilus.interpreter.cluster import BARRIER, address_of, mapped
+from triton_vs_tilus.kernels_tilus.interpreter.cluster import BARRIER, address_of
 from triton_vs_tilus.kernels_tilus.interpreter.dtypes import cast_tile, form, torch_dtype
 from triton_vs_tilus.kernels_tilus.interpreter.errors import KernelError, Unsupported
 from triton_vs_tilus.kernels_tilus.interpreter.expressions import Compiler, Partial, cast, touches_memory
@@ -55,7 +55,6 @@ from triton_vs_tilus.kernels_tilus.interpreter.threads import (
 )
 from triton_vs_tilus.kernels_tilus.interpreter.views import viewed
 from triton_vs_tilus.kernels_tilus.lane_dot import LaneDotInst
-from triton_vs_tilus.kernels_tilus.push import PushRowsInst
 from triton_vs_tilus.kernels_tilus.sliced_dot import SlicedDotInst
 
 Run = Callable[[Threads], Any]
@@ -1194,27 +1193,13 @@ def _(i: AtomicAddGlobalInst, program: Program) -> Run:
     return run
 
 
-@instruction.register(PushRowsInst)
-def _(i: PushRowsInst, program: Program) -> Run:
-    source, address = i.inputs[0], program.value(i.address)
-    columns = source.shape[1]
-
-    def run(t: Threads) -> None:
-        own = address(t)
-        for rank, share in enumerate(t.tile(source).split(i.rows)):
-            peer = mapped(own, rank)
-            store(t, Region(peer, share.shape, peer.offset, tuple(share.shape), (columns, 1)), share)
-
-    return run
-
-
 # Copies from global to shared memory
 
 
 class Copy:
     """A cp.async, which may read global memory until it lands."""
 
-    by_tma = False
+    kind = ""  # that a barrier tells of
 
     def __init__(self, t: Threads, target: SharedTile, region: Region) -> None:
         self.target, self.region = target, region

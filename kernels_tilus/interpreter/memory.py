@@ -476,7 +476,7 @@ def store(agent: Agent, region: Region, tile: Tensor, by: Event | None = None) -
         return
     buffer = _checked(agent, region)
     if buffer.__class__ is SharedBuffer:
-        return buffer.write_at(agent, region, tile)
+        raise Unsupported("a store through a pointer into shared memory")
     buffer.written()
     event = by or Event(agent, agent.epoch, agent.place)
     for cell in buffer.cells_of(region):
@@ -685,7 +685,6 @@ class SharedBuffer:
         self.over = [old for old in block.shared if old.freed_at is not None]
         self.generic = False  # whether a cell has one
         self.peers: dict[Agent, Event] = {}  # by agent of another block, its last read of any element
-        self.pushes: dict[Agent, Event] = {}  # likewise, its last write
         self.tiles: dict[Any, SharedTile] = {}
         self.atomics: dict = {}
         block.shared.append(self)
@@ -750,28 +749,14 @@ class SharedBuffer:
 
     # Through a pointer, maybe by a peer
 
-    def _reached(self, agent: Agent, region: Region, does: str) -> tuple[str, list[Cell]]:
-        """The buffer's name for the agent, and the cells of the region."""
+    def read_at(self, agent: Agent, region: Region) -> Tensor:
         name = self.name if agent.block is self.owner else f"{self.name} of block {self.owner.index}"
         if self.owner.ended:
-            raise UseAfterFree(f"{name} {does}, and that block has ended")
-        self.check_alive(agent, does)
+            raise UseAfterFree(f"{name} is read, and that block has ended")
+        self.check_alive(agent, "is read")
         if region.form is not self.form:
-            raise Unsupported(f"{name} holds {self.form.name} and {does} as {region.form.name} through a pointer")
-        return name, self.cells.of(("pointer", region.key), lambda: region.elements().ravel())
-
-    def write_at(self, agent: Agent, region: Region, tile: Tensor) -> None:
-        _, cells = self._reached(agent, region, "is written")
-        part = SharedTile(self, self.data, cells)
-        part.claim(agent)
-        part.written(agent.now())
-        region.put(self.data.view(-1), region.chosen(tile.expand(region.shape)))
-        if agent.block is not self.owner:
-            self.pushes[agent] = agent.now()
-
-    def read_at(self, agent: Agent, region: Region) -> Tensor:
-        name, cells = self._reached(agent, region, "is read")
-        for cell in cells:
+            raise Unsupported(f"{name} holds {self.form.name} and is read as {region.form.name} through a pointer")
+        for cell in self.cells.of(("pointer", region.key), lambda: region.elements().ravel()):
             if cell.copies:
                 agent.fail(PendingCopy(f"{name} is read while a copy into it may be under way"))
             if cell.write is None:
@@ -910,7 +895,7 @@ class SharedTile:
 
     def store(self, agent: Agent, tile: Tensor) -> None:
         self.claim(agent)
-        self.written(Event(agent, agent.epoch, agent.place))
+        self._written(Event(agent, agent.epoch, agent.place))
         self.data.copy_(tile)
 
     def begin_copy(self, agent: Agent, copy: Any, by_tma: bool) -> None:
@@ -926,10 +911,10 @@ class SharedTile:
             for cell in self.cells:
                 cell.write = event
         else:
-            self.written(event)
+            self._written(event)
         self.data.copy_(tile)
 
-    def written(self, event: Event) -> None:
+    def _written(self, event: Event) -> None:
         self.buffer.generic = True
         for cell in self.cells:
             cell.write = cell.generic = event
@@ -958,7 +943,7 @@ class SharedTile:
             agent.fail(Race(f"{other} {what.replace('sync', 'barrier of the cluster')}, at {place}"))
 
     def _check_peers(self, agent: Agent) -> None:
-        if event := unseen_by(agent, self.buffer.peers):
+        if event := unseen_by(agent, self.buffer):
             agent.fail(
                 Race(
                     f"writes {self.buffer.name}, which block {event.who.block.index} reads at "
@@ -967,9 +952,9 @@ class SharedTile:
             )
 
 
-def unseen_by(agent: Agent, events: dict[Agent, Event]) -> Event | None:
-    """Of accesses by peers to the block's shared memory, one that may still be under way; None where there is none."""
-    peers = (event for event in events.values() if event.who.block is not agent.block)
+def unseen_by(agent: Agent, buffer: SharedBuffer) -> Event | None:
+    """A peer's read of the block's shared memory that may still be under way; None where there is none."""
+    peers = (event for event in buffer.peers.values() if event.who.block is not agent.block)
     return next((event for event in peers if not agent.ordered(event)), None)
 
 
