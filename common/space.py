@@ -16,6 +16,7 @@ from triton_vs_tilus.common.problem import Layout, Matmul
 
 __all__ = [
     "CLUSTER_BLOCKS",
+    "COPY_SLICED_TILES",
     "COPY_TILES",
     "COPY_TRANSPOSED_NARROW_TILES",
     "COPY_TRANSPOSED_TILES",
@@ -28,6 +29,7 @@ __all__ = [
     "MOST_LOADED",
     "MOST_PARTIALS",
     "MOST_PRODUCTS",
+    "MOST_SLICED_ROWS",
     "MULTIPROCESSORS",
     "PROGRAMS",
     "REDUCERS",
@@ -68,9 +70,10 @@ WIDEST_LOAD = 16  # bytes
 
 
 class Feed(str, Enum):
-    """How the tiles of A and B reach shared memory."""
+    """How the tiles of A and B reach the warps that multiply them, through shared memory."""
 
     COPY = "copy"  # by pointers, cp.async
+    COPY_SLICED = "copy_sliced"  # likewise; every warp takes a slice of block_k, and the warps' sums meet at the end
     TMA = "tma"  # by the tensor memory accelerator, Hopper and later
     TMA_PAIRS = "tma_pairs"  # by TMA; two blocks, neighbours along M, share each tile of B (multicast)
 
@@ -178,6 +181,16 @@ COPY_TRANSPOSED_TILES = [
 ]
 # 16 columns for an mma, which takes its first operand from columns stored along K alone.
 COPY_TRANSPOSED_NARROW_TILES = [(8, 16, 128, 1, 4), (8, 16, 256, 2, 4), (8, 32, 128, 2, 4), (8, 32, 256, 4, 3)]
+# Of few rows and columns, which leave warps nothing to share but K. Deep, as all of a band may be in flight at once.
+COPY_SLICED_TILES = [
+    *[(16, 8, 256, 4, 4), (16, 8, 512, 4, 3), (16, 8, 1024, 4, 2)],
+    *[(16, 16, 128, 4, 8), (16, 16, 256, 4, 4), (16, 16, 256, 4, 5), (16, 16, 512, 4, 3), (16, 16, 512, 8, 3)],
+    *[(16, 16, 1024, 8, 2), (16, 32, 128, 4, 6), (16, 32, 256, 4, 4), (16, 32, 512, 8, 3)],
+    *[(32, 16, 128, 4, 6), (32, 16, 256, 4, 4), (32, 16, 512, 8, 3)],
+    *[(32, 32, 128, 4, 4), (32, 32, 128, 4, 8), (32, 32, 256, 4, 4), (32, 32, 256, 8, 4)],
+    *[(64, 16, 128, 4, 4), (64, 16, 256, 8, 4)],
+]
+MOST_SLICED_ROWS = 128  # of A: with more, tiles are high enough for each warp to have products of its own
 TMA_TILES = [
     *[(64, 32, 128, 4, 4), (64, 64, 64, 4, 6), (64, 64, 128, 4, 3), (64, 64, 128, 4, 4), (64, 128, 64, 4, 4)],
     *[(64, 128, 64, 4, 5), (64, 128, 128, 4, 3), (64, 256, 64, 4, 4), (128, 64, 64, 4, 4), (128, 64, 64, 4, 6)],
@@ -217,6 +230,7 @@ def tiles(problem: Matmul) -> Iterator[Tile]:
         wanted = [
             *(Tile(*tile) for tile in COPY_TILES + ([] if by_words else CUDA_CORE_TILES)),
             *(Tile(*tile, Feed.COPY, transposed=True) for tile in COPY_TRANSPOSED_TILES + narrow),
+            *(Tile(*tile, Feed.COPY_SLICED) for tile in COPY_SLICED_TILES if problem.m <= MOST_SLICED_ROWS),
             *(Tile(*tile, Feed.TMA) for tile in TMA_TILES),
             *(Tile(*tile, Feed.TMA, transposed=True) for tile in TMA_TRANSPOSED_TILES),
             *(Tile(*tile, Feed.TMA_PAIRS) for tile in TMA_PAIRS_TILES),

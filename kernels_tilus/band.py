@@ -194,6 +194,9 @@ class BandScript(MmaProduct, WgmmaSpecializedProduct, SimtProduct, EpilogueScrip
         gb = view_of_b(self, b_ptr, n, k, stride_b_units)
         if self.engine == "mma":
             self.mma_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end)
+        if self.engine == "mma_sliced":
+            self.sliced_mma_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end)
+            self.sync()  # other data take the memory in which the sums have met
         if self.engine == "simt":
             self.simt_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end)
         if self.engine == "wgmma" or self.paired or self.b_along_n:
@@ -244,7 +247,7 @@ def _engine_for(engine: str, vectors: Vectors, stored_nk: bool) -> str:
         engine = "mma"
     if engine == "wgmma_kn" and vectors.n % wgmma.ALIGNMENT:
         engine = "mma"
-    if engine == "mma" and unaligned(vectors, stored_nk):
+    if engine.startswith("mma") and unaligned(vectors, stored_nk):
         engine = "simt"
     return engine
 

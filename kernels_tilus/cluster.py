@@ -1,36 +1,30 @@
 """Split-K in a thread block cluster: the splits of a tile meet in distributed shared memory.
 
-    rank s         partial_s[m, n] = sum over k in band s of A[m, k] * B[k, n]      in the shared memory of block s
-    all ranks      barrier of the cluster
-    rank s         C[m, n] = epilogue(sum over r of partial_r[m, n])                for rows m of its share of the tile
+    rank s         partial_s[m, n] = sum over k in band s of A[m, k] * B[k, n]      in the registers of block s
+    rank s         the rows of rank r's share of the tile, for every r              to the shared memory of block r
+    rank r         C[m, n] = epilogue(sum over s of partial_s[m, n])                for the rows m of its share
 
 Grid         (rows of tiles in a group, tiles of N, groups x split_k), the blocks of a tile one cluster along z
 Who sums     every block its band in fp32 registers; then each block block_m / split_k rows of the tile, over all ranks
 Deterministic yes: rank order is summation order
-Workspace    none; 4 * block_m * (block_n + PADDING) bytes of shared memory a block
+Workspace    none; 4 * block_m * block_n bytes of shared memory a block, beside the pipeline's
 Launches     1
 
-A second barrier keeps every block alive until the others have read it. At most 8 blocks: the largest cluster that every
-device with clusters runs.
+Partial sums are pushed: no block reads a peer's memory, and none waits for others to have read its own. The bytes of
+all ranks count themselves in at an mbarrier of the block that gets them (push.py). A barrier of the cluster tells only
+that peers have started, as their memory may be written from then on: blocks arrive as they start, and wait once they
+have a partial sum. At most 8 blocks: the largest cluster that every device with clusters runs.
 
-A peer's shared memory is an address that `mapa` gives, made generic as a global one is: it is read through a
-`global_view`, as tilus 0.2.0 has instructions for reading its own shared memory only.
-
-Source: CUTLASS' and quack's cluster reductions over distributed shared memory; CUDA C++ Programming Guide, "Distributed
-Shared Memory".
+Source: CUTLASS' and quack's cluster reductions over distributed shared memory; vLLM's split-K kernel for few rows,
+which pushes; PTX ISA, `st.async`.
 """
 
 from functools import lru_cache
 
-import tilus
 import torch
-from tilus import float32, int32, uint32, void_p
-from tilus.hidet.ir.primitives.cuda.cluster import cluster_arrive, cluster_wait
-from tilus.hidet.ir.primitives.cuda.cvta import cvta_cluster_shared_to_generic, cvta_generic_to_cta_shared
-from tilus.hidet.ir.primitives.cuda.mapa import mapa_shared
+from tilus import float32, int32, uint8, void_p
+from tilus.hidet.ir.primitives.cuda.cluster import cluster_arrive_relaxed, cluster_wait
 from tilus.ir.layout.ops import shared_row_major
-from tilus.ir.layout.shared_layout import SharedLayout
-from tilus.ir.tensor import SharedTensor
 from tilus.utils import cdiv
 from torch import Tensor
 
@@ -45,10 +39,8 @@ from triton_vs_tilus.common.space import CLUSTER_BLOCKS
 from triton_vs_tilus.kernels_tilus import band, configs, launching
 from triton_vs_tilus.kernels_tilus.band import BandScript
 from triton_vs_tilus.kernels_tilus.configs import BandConfig, band_space
-from triton_vs_tilus.kernels_tilus.wgmma import shared_beside_barriers
-
-# tilus alone: its layouts are the program's. A warp stores 8 rows of 32 bytes at once, to different banks by this.
-PADDING = 8  # fp32 of a row
+from triton_vs_tilus.kernels_tilus.push import push_rows
+from triton_vs_tilus.kernels_tilus.wgmma import BARRIERS_BYTES
 
 
 def space(problem: Matmul) -> Space:
@@ -71,7 +63,16 @@ def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
         return f"split_k is {config.split_k}; accepted: {', '.join(map(str, CLUSTER_BLOCKS))}, the blocks of a cluster"
     if config is not None and config.engine == "wgmma_pairs":
         return "engine is wgmma_pairs; accepted: others, as its pairs are clusters of their own"
-    return configs.supports(problem, config)
+    if reason := configs.supports(problem, config):
+        return reason
+    if config is not None and config.split_k > 1:
+        shared = configs.shared_bytes(problem, config) + 4 * config.block_m * config.block_n
+        if shared > configs.SHARED_MEMORY_LIMIT:
+            return (
+                f"{config.num_stages} stages and the partial sums of peers take {shared} bytes of shared memory, over "
+                f"{configs.SHARED_MEMORY_LIMIT}"
+            )
+    return None
 
 
 class ClusterMatmul(BandScript):
@@ -81,8 +82,7 @@ class ClusterMatmul(BandScript):
         super().__init__(build)
         self.split_k = split_k
         self.rows = self.block_m // split_k
-        self.row_stride = self.block_n + PADDING
-        self.partial_layout = shared_row_major(self.block_m, self.row_stride)
+        self.received_layout = shared_row_major(split_k, self.rows, self.block_n)
 
     def __call__(
         self,
@@ -112,6 +112,13 @@ class ClusterMatmul(BandScript):
         offset_n: int32 = self.blockIdx.y * block_n
 
         if offset_m < m:  # the last group may have fewer rows
+            if self.split_k > 1:
+                # Beside the pipeline's memory: peers write it while this block multiplies.
+                place_of_barriers = self.shared_tensor(dtype=uint8, shape=[BARRIERS_BYTES])
+                received = self.shared_tensor(dtype=float32, shape=[self.split_k, self.rows, block_n])
+                self.annotate_layout(received, self.received_layout)
+                arrived = self.mbarrier.alloc(counts=[1])
+                cluster_arrive_relaxed()
             acc = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
             # fmt: off
             self.band_product(
@@ -123,35 +130,18 @@ class ClusterMatmul(BandScript):
             if self.split_k == 1:
                 self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
             else:
-                partial = shared_beside_barriers(self, dtype=float32, shape=[block_m, self.row_stride])
-                self.annotate_layout(partial, self.partial_layout)
-                self.store_shared(without_padding(self, partial), acc)
-                self.cluster.sync()
-                share: int32 = split * self.rows
+                cluster_wait()  # for peers to have started
+                push_rows(self, acc, received[split], arrived[0])
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(arrived[0], 4 * block_m * block_n)
+                self.mbarrier.wait(arrived[0], phase=0, scope="cluster")
                 total = self.register_tensor(dtype=float32, shape=[self.rows, block_n], init=0.0)
-                own: uint32 = cvta_generic_to_cta_shared(partial[0, 0].item_ptr())
                 for rank in self.range(self.split_k, unroll="all"):
-                    peer: void_p = cvta_cluster_shared_to_generic(mapa_shared(own, rank))
-                    theirs = self.global_view(
-                        peer, dtype=float32, shape=[block_m, block_n], strides=[self.row_stride, 1]
-                    )
-                    self.add(total, self.load_global(theirs, offsets=[share, 0], shape=[self.rows, block_n]), out=total)
-                # No block ends while a peer reads its partial. One that has read all says so before it stores C, as an
-                # arrival waits for the stores before it.
-                cluster_arrive()
+                    self.add(total, self.load_shared(received[rank]), out=total)
+                share: int32 = split * self.rows
                 self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m + share, offset_n)
-                cluster_wait()
-                self.free_shared(partial)
-
-
-# tilus alone: as PADDING. A function, and not a method: what a method of a Script returns lies outside of its scope.
-def without_padding(script: tilus.Script, partial: SharedTensor) -> SharedTensor:
-    """[block_m, block_n]; tilus 0.2.0 infers no layout for a part of a row."""
-    rows, row_stride = partial.shape
-    shape = [rows, row_stride - PADDING]
-    part = script._builder.slice_shared(partial, offsets=[0, 0], slice_dims=[0, 1], slice_shape=shape)
-    script.annotate_layout(part, SharedLayout.create(shape, shape, [row_stride, 1], None))
-    return part
+                self.free_shared(received)
+                self.free_shared(place_of_barriers)
 
 
 @lru_cache(maxsize=4096)

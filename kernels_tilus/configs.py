@@ -21,6 +21,8 @@ class BandConfig(GroupedConfig):
     """engine: what multiplies.
 
     mma            mma.sync, fed by cp.async
+    mma_sliced     the same by warps that share block_k: each multiplies the whole tile over its slice, and their sums
+                   meet in shared memory, once a tile
     wgmma          Hopper's wgmma, fed by TMA: 64 rows of A, or 128, times block_n columns
     wgmma_specialized  the same, its copies by a producer warp beside the num_warps that multiply; in no search, see
                    UNSEARCHED
@@ -58,6 +60,7 @@ class BandConfig(GroupedConfig):
 
 ENGINES = {
     (Feed.COPY, False): "mma",
+    (Feed.COPY_SLICED, False): "mma_sliced",
     (Feed.TMA, False): "wgmma",
     (Feed.TMA, True): "wgmma_swapped",
     (Feed.TMA_PAIRS, False): "wgmma_pairs",
@@ -114,7 +117,9 @@ def supports_product(problem: Matmul, config: BandConfig | None = None) -> str |
         return None
     match config.engine:
         case "mma":
-            reason = needs_simt(problem) or mma.supports(config)
+            reason = needs_simt(problem) or mma.supports(config, sliced=False)
+        case "mma_sliced":
+            reason = needs_simt(problem) or mma.supports(config, sliced=True)
         case "wgmma" | "wgmma_specialized":
             reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_m, config.block_n)
         case "wgmma_pairs":
@@ -162,8 +167,8 @@ def needs_simt(problem: Matmul, instead: str = "engine simt") -> str | None:
 
 
 def shared_bytes(problem: Matmul, config: BandConfig) -> int:
-    """Of the stages of the pipeline."""
+    """Of the stages of the pipeline, in whose place the sums of warps meet."""
     if config.engine == "simt":
         return simt.shared_bytes(config)
     stages = (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages
-    return stages if config.engine == "mma" else stages + wgmma.BARRIERS_BYTES
+    return stages if config.engine.startswith("mma") else stages + wgmma.BARRIERS_BYTES

@@ -1,25 +1,38 @@
 """The product of a band on the tensor cores of every GPU since Ampere: mma.sync on registers, from tiles in shared
-memory that cp.async fills."""
+memory that cp.async fills. The warps of a block share the tile or, sliced, each step of K."""
 
 from functools import lru_cache
+from math import gcd
 
 import tilus
-from tilus import int32
+from tilus import float32, int32
+from tilus.ir.layout import RegisterLayout
+from tilus.ir.layout.ops import auto_local_spatial, shared_row_major
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
 
 from triton_vs_tilus.common.kernel import MatmulConfig
+from triton_vs_tilus.kernels_tilus.sliced_dot import sliced_dot
 
 MMA = 16, 8, 16  # rows, columns and K of one mma.sync in half precision
 MOST_REGISTERS = 223  # of a thread, for a step's operands and sums: tilus 0.2.0 refuses more
+WIDEST_SUMS = 4  # fp32 of a 16-byte access
 
 
-def supports(config: MatmulConfig) -> str | None:
-    """Why tilus cannot multiply this tile by mma.sync; None where it can."""
+def supports(config: MatmulConfig, sliced: bool) -> str | None:
+    """Why tilus cannot multiply this tile by mma.sync; None where it can. sliced: the warps share block_k."""
     if any(block % of_mma for block, of_mma in zip((config.block_m, config.block_n, config.block_k), MMA, strict=True)):
         return f"blocks {config.block_m}x{config.block_n}x{config.block_k} are not multiples of mma's 16x8x16"
     if config.num_stages < 2:
         return f"num_stages is {config.num_stages}: the pipeline needs two"
-    registers = _least_registers(config.block_m, config.block_n, config.block_k, config.num_warps)
+    if sliced:
+        if config.block_k % (config.num_warps * MMA[2]):
+            accepted = f"multiples of {MMA[2]} a warp, as mma takes"
+            return f"{config.num_warps} warps share a block_k of {config.block_k}; accepted: {accepted}"
+        if (config.block_m * config.block_n) % (32 * config.num_warps):
+            tile = f"a {config.block_m}x{config.block_n} tile"
+            return f"{config.num_warps} warps share {tile}; accepted: as many elements a thread"
+    slices = config.num_warps if sliced else 1
+    registers = _least_registers(config.block_m, config.block_n, config.block_k // slices, config.num_warps // slices)
     if registers is None:
         return f"{config.num_warps} warps do not divide a {config.block_m}x{config.block_n} tile of 16x8 products"
     if registers > MOST_REGISTERS:
@@ -42,8 +55,41 @@ def _least_registers(block_m: int, block_n: int, block_k: int, num_warps: int) -
     return min(of_warp, default=None)
 
 
+def layout_of_total(rows: int, columns: int, num_warps: int) -> RegisterLayout:
+    """An fp32 tile in which the sums of warps meet: up to 16 bytes of a row a thread, and no element in two."""
+    width = gcd(WIDEST_SUMS, max(1, rows * columns // (32 * num_warps)))
+    return auto_local_spatial(32 * num_warps, [rows, columns // width]).local(1, width)
+
+
 class MmaProduct(tilus.Script):
-    """Of a Script with block_k, num_stages, dtype, fp16 or bf16, and stored_nk."""
+    """Of a Script with block_k, num_stages, num_warps, dtype, fp16 or bf16, and stored_nk."""
+
+    def sliced_mma_product(
+        self,
+        acc: RegisterTensor,
+        ga: GlobalTensor,
+        gb: GlobalTensor,
+        offset_m: int32,
+        offset_n: int32,
+        k_begin: int32,
+        k_end: int32,
+    ) -> None:
+        """mma_product by warps that share K: each multiplies the whole tile over its slice of every step."""
+        block_m, block_n = acc.shape
+        sums = self.register_tensor(dtype=float32, shape=[self.num_warps, block_m, block_n], init=0.0)
+        self.mma_product(sums, ga, gb, offset_m, offset_n, k_begin, k_end)
+        self.annotate_layout(acc, layout_of_total(block_m, block_n, self.num_warps))
+        self.add_warps(acc, sums)
+
+    def add_warps(self, total: RegisterTensor, sums: RegisterTensor) -> None:
+        """total [rows, columns] += the sums of all warps, in their order; sums [warps, rows, columns], both fp32."""
+        partials = self.shared_tensor(dtype=float32, shape=sums.shape)
+        self.annotate_layout(partials, shared_row_major(*sums.shape))
+        self.store_shared(partials, sums)
+        self.sync()
+        for warp in self.range(self.num_warps, unroll="all"):
+            self.add(total, self.load_shared(partials[warp]), out=total)
+        self.free_shared(partials)
 
     def mma_product(
         self,
@@ -58,7 +104,8 @@ class MmaProduct(tilus.Script):
         """acc fp32 [block_m, block_n] += A[offset_m:, k_begin:k_end] @ B[k_begin:k_end, offset_n:], or, stored_nk,
         @ B[offset_n:, k_begin:k_end].T. cp.async pipeline of num_stages.
 
-        A dimension of acc before these two is `multiply`'s. Ends in a sync, after which no copy is under way."""
+        acc fp32 [warps, block_m, block_n]: a sum for the slice of each warp. Ends in a sync, after which no copy is
+        under way."""
         block_m, block_n = acc.shape[-2], acc.shape[-1]
         block_k = self.block_k
         sa = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, block_m, block_k])
@@ -117,8 +164,9 @@ class MmaProduct(tilus.Script):
     ) -> None:
         """A group of its own, empty from k_end on: what is not the band's is not waited for."""
         if offset_k < k_end:
-            self.copy_async(src=ga, dst=sa[stage], offsets=[offset_m, offset_k])
+            # B first: few rows of A, which all tiles share, are soon in L2.
             self.copy_b(gb, sb, stage, offset_n, offset_k)
+            self.copy_async(src=ga, dst=sa[stage], offsets=[offset_m, offset_k])
         self.copy_async_commit_group()
 
     def copy_b(self, gb: GlobalTensor, sb: SharedTensor, stage: int32, offset_n: int32, offset_k: int32) -> None:
@@ -126,4 +174,7 @@ class MmaProduct(tilus.Script):
 
     def multiply(self, a: RegisterTensor, b: RegisterTensor, acc: RegisterTensor) -> None:
         """acc += a [block_m, block_k] @ b [block_k, block_n]: one step of mma_product."""
-        self.dot(a, b, acc, out=acc)
+        if len(acc.shape) == 3:
+            sliced_dot(self, a, b, acc)
+        else:
+            self.dot(a, b, acc, out=acc)

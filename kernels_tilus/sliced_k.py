@@ -25,8 +25,7 @@ from functools import lru_cache, partial
 import torch
 from tilus import float32, int32, void_p
 from tilus.ir.layout import RegisterLayout
-from tilus.ir.layout.ops import auto_local_spatial, replicated, shared_row_major, spatial
-from tilus.ir.tensor import RegisterTensor
+from tilus.ir.layout.ops import replicated, spatial
 from tilus.utils import cdiv
 from torch import Tensor
 
@@ -48,7 +47,6 @@ from triton_vs_tilus.common.space import (
 from triton_vs_tilus.kernels_tilus import band, configs, launching
 from triton_vs_tilus.kernels_tilus.band import BandScript, view_of_a, view_of_b, view_of_b_columns
 from triton_vs_tilus.kernels_tilus.lane_dot import lane_dot
-from triton_vs_tilus.kernels_tilus.sliced_dot import sliced_dot
 
 MMA_ROWS, MMA_COLUMNS, MMA_K = 16, 8, 16  # tilus alone: its layouts are the program's
 
@@ -117,34 +115,13 @@ def _spread(rows: int, columns: int, threads: int) -> RegisterLayout:
     return tile if times == 1 else replicated(1, 1, num_workers=times) * tile
 
 
-class SlicedKScript(BandScript):
-    """What both variants end with: the sums of warps meet."""
-
-    def __init__(self, build, rows, columns, layout_of_total):
-        super().__init__(build)
-        self.rows = rows
-        self.columns = columns
-        self.partials_layout = shared_row_major(self.num_warps, rows, columns)
-        self.total_layout = layout_of_total
-
-    def add_warps(self, total: RegisterTensor, sums: RegisterTensor) -> None:
-        """total [rows, columns] += the sums of all warps, in their order; sums [warps, rows, columns], both fp32."""
-        partials = self.shared_tensor(dtype=float32, shape=[self.num_warps, self.rows, self.columns])
-        self.annotate_layout(partials, self.partials_layout)
-        self.store_shared(partials, sums)
-        self.sync()
-        self.annotate_layout(total, self.total_layout)
-        for warp in self.range(self.num_warps, unroll="all"):
-            self.add(total, self.load_shared(partials[warp]), out=total)
-        self.free_shared(partials)
-
-
-class SlicedKFma(SlicedKScript):
+class SlicedKFma(BandScript):
     """One block: a tile of C over all of K, on CUDA cores."""
 
     def __init__(self, build, own_of_load):
+        super().__init__(build)
         block_m, block_n, num_warps = build.tile.block_m, build.tile.block_n, build.tile.num_warps
-        super().__init__(build, block_m, block_n, _spread(block_m, block_n, 32 * num_warps))
+        self.total_layout = _spread(block_m, block_n, 32 * num_warps)
         self.own_of_load = own_of_load
         self.threads = 32 * num_warps
         self.by_warp = spatial(num_warps, 32, 1, 1).local(1, 1, block_m, block_n)
@@ -180,17 +157,17 @@ class SlicedKFma(SlicedKScript):
             b = self.load_global(gb, offsets=[offset_n, step_k], shape=[block_n, block_k])
             lane_dot(self, a, b, acc, self.own_of_load)
         total = self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0)
+        self.annotate_layout(total, self.total_layout)
         self.add_warps(total, self.sum(self.view(acc, layout=self.by_warp), dim=1))
         self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
 
 
-class SlicedKMma(SlicedKScript):
+class SlicedKMma(BandScript):
     """One block: a tile of C over all of K, on tensor cores."""
 
     def __init__(self, build):
-        columns = max(build.tile.block_n, MMA_COLUMNS)
-        pairs = auto_local_spatial(32 * build.tile.num_warps, [build.tile.block_m, columns // 2])
-        super().__init__(build, build.tile.block_m, columns, pairs.local(1, 2))
+        super().__init__(build)
+        self.columns = max(build.tile.block_n, MMA_COLUMNS)
 
     def __call__(
         self,
@@ -217,14 +194,9 @@ class SlicedKMma(SlicedKScript):
 
         ga = view_of_a(self, a_ptr, m, k, stride_am_units)
         gb = view_of_b(self, b_ptr, n, k, stride_b_units)
-        sums = self.register_tensor(dtype=float32, shape=[self.num_warps, block_m, self.columns], init=0.0)
-        self.mma_product(sums, ga, gb, offset_m, offset_n, 0, k)
         total = self.register_tensor(dtype=float32, shape=[block_m, self.columns], init=0.0)
-        self.add_warps(total, sums)
+        self.sliced_mma_product(total, ga, gb, offset_m, offset_n, 0, k)
         self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
-
-    def multiply(self, a: RegisterTensor, b: RegisterTensor, acc: RegisterTensor) -> None:
-        sliced_dot(self, a, b, acc)
 
 
 @lru_cache(maxsize=4096)

@@ -74,6 +74,7 @@ def band_product(
     UNITS: tl.constexpr,
     SWAP: tl.constexpr,
     TMA: tl.constexpr,
+    SLICES: tl.constexpr,
 ):
     """`range_product` over band `split`, of `band_steps` steps of BLOCK_K; zero where there is no more K."""
     k_begin = split * band_steps * BLOCK_K
@@ -81,7 +82,7 @@ def band_product(
     # fmt: off
     return range_product(
         a, b, m, n, k_begin, k_end, stride_am, stride_bk, stride_bn, pid_m, pid_n,
-        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, TMA,
+        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, TMA, SLICES,
     )
     # fmt: on
 
@@ -107,9 +108,23 @@ def range_product(
     UNITS: tl.constexpr,
     SWAP: tl.constexpr,
     TMA: tl.constexpr,
+    SLICES: tl.constexpr,
 ):
     """fp32 [BLOCK_M, BLOCK_N]: the tile of A[:, k_begin:k_end] @ B[k_begin:k_end, :], in steps of BLOCK_K; k_begin
-    is a multiple of it, and k_end where it is not K. a, b: pointers, or the descriptors of `described`."""
+    is a multiple of it, and k_end where it is not K. a, b: pointers, or the descriptors of `described`. SLICES: of
+    BLOCK_K, one a warp, whose sums meet at the end; 1 where warps share the tile."""
+    if SLICES > 1:
+        SHARE: tl.constexpr = BLOCK_K // SLICES
+        offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
+        offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
+        starts = k_begin + SHARE * tl.arange(0, SLICES)
+        # fmt: off
+        sums = batched_product(
+            a, b, m, n, k_end, stride_am, stride_bk, stride_bn, offs_m, offs_n, starts,
+            k_end - k_begin, BLOCK_K, SLICES, SHARE, EVEN_N, EVEN_K, UNITS,
+        )
+        # fmt: on
+        return tl.sum(sums, axis=0)
     n, k_end, stride_am, stride_bk, stride_bn = in_units(n, k_end, stride_am, stride_bk, stride_bn, UNITS)
     if SWAP:
         acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
@@ -189,7 +204,7 @@ def prefetched_product(
     # fmt: off
     acc = range_product(
         a_ptr, b_ptr, m, n, k_begin + BLOCK_K, k_end, stride_am, stride_bk, stride_bn, pid_m, pid_n,
-        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, "",
+        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, "", 1,
     )
     # fmt: on
     return step_product(a_first, b_first, acc.T, SWAP).T if SWAP else step_product(a_first, b_first, acc, SWAP)
@@ -207,8 +222,8 @@ def batched_product(
     stride_bn,
     offs_m,
     offs_n,
-    share_begin,
-    k_end,
+    starts,
+    length,
     STEP: tl.constexpr,
     SPLIT_K: tl.constexpr,
     SHARE: tl.constexpr,
@@ -217,16 +232,16 @@ def batched_product(
     UNITS: tl.constexpr,
 ):
     """fp32 [SPLIT_K, BLOCK_M, BLOCK_N]: SPLIT_K products of one tile of C, whose sum is the tile. Product s multiplies,
-    at k_start = 0, STEP, ... below k_end, the SHARE rows of B from k_start + s * share_begin on, as far as K goes."""
+    at k_start = 0, STEP, ... below length, the SHARE rows of B from k_start + starts[s] on, as far as K goes."""
     n, k, stride_am, stride_bk, stride_bn = in_units(n, k, stride_am, stride_bk, stride_bn, UNITS)
-    offs_k = tl.arange(0, SPLIT_K)[:, None] * share_begin + tl.arange(0, SHARE)[None, :]
+    offs_k = starts[:, None] + tl.arange(0, SHARE)[None, :]
     a_ptrs = a_ptr + offs_m[None, :, None].to(tl.int64) * stride_am + offs_k[:, None, :]
     b_ptrs = b_ptr + offs_n[None, None, :].to(tl.int64) * stride_bn + offs_k[:, :, None].to(tl.int64) * stride_bk
     b_step = tl.full([], STEP, tl.int64) * stride_bk  # more than int32 holds, where rows of B are far apart
     a_mask = (offs_m < m)[None, :, None]
     b_mask = (offs_n < n)[None, None, :]
     sums = tl.zeros((SPLIT_K, offs_m.shape[0], offs_n.shape[0]), dtype=tl.float32)
-    for k_start in range(0, k_end, STEP):
+    for k_start in range(0, length, STEP):
         if EVEN_K:
             a = tl.load(a_ptrs, mask=a_mask, other=0.0)
             b = tl.load(b_ptrs) if EVEN_N else tl.load(b_ptrs, mask=b_mask, other=0.0)
@@ -299,6 +314,7 @@ def meta(problem: Matmul, config: BandConfig, placement: Placement) -> dict[str,
         "UNITS": units_of(problem, placement),
         "SWAP": config.swap,
         "TMA": problem.layout.value if config.tma else "",
+        "SLICES": config.slices,
         "num_warps": config.num_warps,
         "num_stages": config.num_stages,
     }

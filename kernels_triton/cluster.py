@@ -93,6 +93,7 @@ def _matmul_cluster_kernel(
     UNITS: tl.constexpr,
     SWAP: tl.constexpr,
     TMA: tl.constexpr,
+    SLICES: tl.constexpr,
     SPLIT_K: tl.constexpr,
     EPILOGUE: tl.constexpr,
 ):
@@ -106,13 +107,16 @@ def _matmul_cluster_kernel(
     if SPLIT_K == 1:
         acc = band_product(
             a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, pid_m, pid_n, 0, band_steps,
-            BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, TMA,
+            BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, TMA, SLICES,
         )
         finish(acc, bias_ptr, c_ptr, m, n, stride_cm, stride_cn, offs_m, offs_n, EPILOGUE)
     else:
+        SHARE: tl.constexpr = BLOCK_K // SLICES
+        part = tl.arange(0, SPLIT_K * SLICES)  # a band a block, a slice a warp of it
+        starts = part // SLICES * (BLOCK_K * band_steps) + part % SLICES * SHARE
         partials = batched_product(
-            a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, offs_m, offs_n, BLOCK_K * band_steps,
-            BLOCK_K * band_steps, BLOCK_K, SPLIT_K, BLOCK_K, EVEN_N, EVEN_K, UNITS,
+            a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, offs_m, offs_n, starts,
+            BLOCK_K * band_steps, BLOCK_K, SPLIT_K * SLICES, SHARE, EVEN_N, EVEN_K, UNITS,
         )
         total = tl.sum(partials, axis=0)
         finish(total, bias_ptr, c_ptr, m, n, stride_cm, stride_cn, offs_m, offs_n, EPILOGUE)

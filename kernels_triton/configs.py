@@ -17,26 +17,35 @@ class BandConfig(GroupedConfig):
     """swap: a tile is computed as its transpose. Its columns, and not its rows, are then the 64 rows of a wgmma (16 of
     an mma), and 8 rows are enough.
     tma: the tensor memory accelerator copies the operands' tiles, Hopper and later; their rows must begin at multiples
-    of 16 bytes. By pointers, otherwise. The compiler takes wgmma where tile and warps allow it, else mma."""
+    of 16 bytes. By pointers, otherwise. The compiler takes wgmma where tile and warps allow it, else mma.
+    sliced: the warps share block_k: each multiplies the whole tile over its slice, by mma, and their sums meet in
+    shared memory, once a tile."""
 
-    FED_BY: ClassVar[tuple[str, ...]] = ("swap", "tma")
+    FED_BY: ClassVar[tuple[str, ...]] = ("swap", "tma", "sliced")
 
     swap: bool = False
     tma: bool = False
+    sliced: bool = False
 
     @staticmethod
     def own_fields(feed: Feed, transposed: bool) -> dict[str, bool] | str:
         """As BandConfig has them, or why it has none."""
         if feed is Feed.TMA_PAIRS:
             return "Triton has no multicast between the blocks of a cluster"
-        return {"swap": transposed, "tma": feed is Feed.TMA}
+        return {"swap": transposed, "tma": feed is Feed.TMA, "sliced": feed is Feed.COPY_SLICED}
 
     @property
     def fed(self) -> Fed:
         """On Hopper."""
         rows = self.block_n if self.swap else self.block_m
-        wgmma = rows % 64 == 0 and self.num_warps % 4 == 0
-        return Fed(Feed.TMA if self.tma else Feed.COPY, self.swap, "wgmma" if wgmma else "mma")
+        wgmma = rows % 64 == 0 and self.num_warps % 4 == 0 and not self.sliced
+        feed = Feed.TMA if self.tma else Feed.COPY_SLICED if self.sliced else Feed.COPY
+        return Fed(feed, self.swap, "wgmma" if wgmma else "mma")
+
+    @property
+    def slices(self) -> int:
+        """Of block_k, one a warp."""
+        return self.num_warps if self.sliced else 1
 
 
 def band_space(problem: Matmul, splits: tuple[int, ...]) -> Space:
@@ -73,6 +82,14 @@ def supports_product(problem: Matmul, config: BandConfig | None = None) -> str |
         return f"blocks {blocks} are not powers of two, {least} or more"
     if config.num_warps & (config.num_warps - 1):
         return f"num_warps is {config.num_warps}; accepted: powers of two"
+    if config.sliced and (config.swap or config.tma):
+        return "swap or tma with sliced; accepted: neither, as a batched product has no wgmma, and TMA's tiles no batch"
+    if config.sliced and config.block_k < 16 * config.num_warps:
+        accepted = "16 or more a warp, as mma takes"
+        return f"{config.num_warps} warps share a block_k of {config.block_k}; accepted: {accepted}"
+    if config.sliced and config.block_m * config.block_n < 32 * config.num_warps:
+        tile = f"a {config.block_m}x{config.block_n} tile"
+        return f"{config.num_warps} warps share {tile}; accepted: an element a thread or more"
     shared = (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages
     if shared > SHARED_MEMORY_LIMIT:
         return f"{config.num_stages} stages take {shared} bytes of shared memory, over {SHARED_MEMORY_LIMIT}"

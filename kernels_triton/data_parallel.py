@@ -73,6 +73,7 @@ def _matmul_data_parallel_kernel(
     UNITS: tl.constexpr,
     SWAP: tl.constexpr,
     TMA: tl.constexpr,
+    SLICES: tl.constexpr,
     EPILOGUE: tl.constexpr,
 ):
     pid_m, pid_n, _ = place_of(group_m, groups)
@@ -84,7 +85,7 @@ def _matmul_data_parallel_kernel(
     # fmt: off
     acc = range_product(
         a_ptr, b_ptr, m, n, 0, k, stride_am, stride_bk, stride_bn, pid_m, pid_n,
-        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, TMA,
+        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, TMA, SLICES,
     )
     # fmt: on
     finish(acc, bias_ptr, c_ptr, m, n, stride_cm, stride_cn, offs_m, offs_n, EPILOGUE)

@@ -139,6 +139,7 @@ def _matmul_partials_kernel(
     UNITS: tl.constexpr,
     SWAP: tl.constexpr,
     TMA: tl.constexpr,
+    SLICES: tl.constexpr,
     PDL: tl.constexpr,
     PREFETCH: tl.constexpr,
 ):
@@ -160,7 +161,7 @@ def _matmul_partials_kernel(
     else:
         acc = band_product(
             a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, pid_m, pid_n, split, band_steps,
-            BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, TMA,
+            BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, TMA, SLICES,
         )
     # fmt: on
     partials_ptrs = partials_ptr + (split.to(tl.int64) * m + offs_m[:, None]) * n + offs_n[None, :]

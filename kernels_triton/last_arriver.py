@@ -88,6 +88,7 @@ def _matmul_last_arriver_kernel(
     UNITS: tl.constexpr,
     SWAP: tl.constexpr,
     TMA: tl.constexpr,
+    SLICES: tl.constexpr,
     SPLIT: tl.constexpr,
     TILES: tl.constexpr,
     EPILOGUE: tl.constexpr,
@@ -104,7 +105,7 @@ def _matmul_last_arriver_kernel(
     # fmt: off
     acc = band_product(
         a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, pid_m, pid_n, split, band_steps,
-        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, TMA,
+        BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, TMA, SLICES,
     )
     # fmt: on
     if not SPLIT:

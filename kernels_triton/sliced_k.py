@@ -185,7 +185,7 @@ def _matmul_sliced_k_mma_kernel(
     offs_n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     # fmt: off
     sums = batched_product(
-        a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, offs_m, offs_n, SHARE,
+        a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, offs_m, offs_n, SHARE * tl.arange(0, SPLIT_K),
         k, BLOCK_K, SPLIT_K, SHARE, EVEN_N, EVEN_K, UNITS,
     )
     # fmt: on

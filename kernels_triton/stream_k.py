@@ -141,6 +141,7 @@ def _matmul_stream_k_kernel(
     UNITS: tl.constexpr,
     SWAP: tl.constexpr,
     TMA: tl.constexpr,
+    SLICES: tl.constexpr,
     TILES: tl.constexpr,
     EPILOGUE: tl.constexpr,
 ):
@@ -159,7 +160,7 @@ def _matmul_stream_k_kernel(
         # fmt: off
         acc = range_product(
             a_ptr, b_ptr, m, n, k_begin, k_end, stride_am, stride_bk, stride_bn, pid_m, pid_n,
-            BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, TMA,
+            BLOCK_M, BLOCK_N, BLOCK_K, EVEN_N, EVEN_K, UNITS, SWAP, TMA, SLICES,
         )
         # fmt: on
         if not shared:

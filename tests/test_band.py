@@ -1,5 +1,5 @@
-"""The two engines of Triton's band kernels, tiles computed as their transposes and tiles copied by TMA, under every
-protocol that multiplies by them."""
+"""How Triton's band kernels multiply beside the plain way, tiles computed as their transposes, tiles copied by TMA and
+steps whose K the warps share, under every protocol that multiplies so."""
 
 from dataclasses import replace
 
@@ -18,7 +18,13 @@ from triton_vs_tilus.common.space import tiles
 from triton_vs_tilus.kernels_triton import configs
 
 KERNELS = [kernel for kernel in kernels_triton.KERNELS if issubclass(kernel.config_type, configs.BandConfig)]
-ENGINES = {"swap": {"swap": True}, "tma": {"tma": True}, "both": {"swap": True, "tma": True}}
+PLAIN = {"swap": False, "tma": False, "sliced": False}
+ENGINES = {
+    "swap": PLAIN | {"swap": True},
+    "tma": PLAIN | {"tma": True},
+    "both": PLAIN | {"swap": True, "tma": True},
+    "sliced": PLAIN | {"sliced": True, "num_warps": 4},
+}
 PROBLEMS = [
     Matmul(5, 48, 328, layout=Layout.NK, epilogue=Epilogue.RELU),  # ragged everywhere
     Matmul(17, 40, 208, torch.float16, layout=Layout.KN, epilogue=Epilogue.BIAS_RELU),
@@ -106,6 +112,17 @@ def few_rows(layout: Layout) -> list[Task]:
     return [Task(kernel, problem, config, "space", "sm_90a") for config in engines]
 
 
+SLICED = [
+    Task(
+        contenders.find("triton/decompose_k.tile"),
+        Matmul(16, 256, 7168, layout=layout),
+        contenders.find("triton/decompose_k.tile").config_type(16, 16, 256, 28, 4, 4, sliced=True),
+        "space",
+        "sm_90a",
+    )
+    for layout in Layout
+]
+compiled.wanted(*SLICED)
 FEW_ROWS = {layout: compiled.wanted(*few_rows(layout)) for layout in Layout}
 
 
@@ -129,6 +146,31 @@ compiled.wanted(*NARROW_ROWS)
 def test_rows_are_copied_as_wide_as_they_are_aligned(task):
     (gpu_kernel,) = compiled.built(task).gpu_kernels
     assert set(gpu_kernel.instructions["async copies"]) == {NARROW_ROWS[task]}
+
+
+@compiled.on_one_worker
+@pytest.mark.parametrize("task", SLICED, ids=lambda task: task.problem.layout.value)
+def test_warps_that_share_k_have_a_part_of_the_chain(task):
+    """Of two tiles of 16x8 each, a quarter of the step, 16 of K at a time."""
+    gpu_kernel = compiled.built(task).gpu_kernels[0]
+    assert gpu_kernel.instructions["tensor cores"] == {"mma.sync": 2 * 256 // 4 // 16}
+    assert set(gpu_kernel.instructions["async copies"]) == {"cp.async 16 B"}
+    assert not gpu_kernel.spills
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"swap": True, "block_n": 16}, "swap or tma with sliced"),
+        ({"tma": True}, "swap or tma with sliced"),
+        ({"block_k": 32}, "4 warps share a block_k of 32; accepted: 16 or more a warp"),
+        ({"num_warps": 8}, "8 warps share a 16x8 tile"),
+    ],
+)
+def test_what_warps_cannot_share_is_refused(changes, reason):
+    problem, config = Matmul(16, 64, 512, layout=Layout.NK), configs.BandConfig(16, 8, 128, 4, 4, 3, sliced=True)
+    assert configs.supports(problem, config) is None
+    assert reason in configs.supports(problem, replace(config, **changes))
 
 
 @compiled.on_one_worker

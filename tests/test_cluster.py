@@ -1,20 +1,28 @@
-"""cluster, in both languages; and what of it the installed Triton compiles."""
+"""cluster, in both languages; what of it the installed Triton compiles; what keeps tilus' pushes apart."""
 
 import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import compiled
 import matmul_cases
 import pytest
 import triton
 from packaging.version import Version
+from tilus.hidet.ir.expr import Call
+from tilus.ir.functors import IRRewriter
+from tilus.ir.instructions.cuda.mbarrier import ArriveExpectTxBarrierInst, WaitBarrierInst
+from tilus.ir.stmt import EvaluateStmt, SeqStmt
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.diagnostics.resources import Task
 from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.kernels_tilus import cluster, interpreter, launching
+from triton_vs_tilus.kernels_tilus.configs import BandConfig as TilusConfig
+from triton_vs_tilus.kernels_tilus.push import PushRowsInst
 from triton_vs_tilus.kernels_triton.cluster import FIRST_TRITON
 from triton_vs_tilus.kernels_triton.configs import BandConfig
 
@@ -61,3 +69,67 @@ def test_what_a_batched_product_has_not_is_refused(changed, device):
     with pytest.raises(ValueError, match="accepted"):
         inputs = problem.inputs(device)
         kernel.launch(inputs.a, inputs.b, config=replace(BandConfig(16, 16, 64, 2, 1, 2), **changed))
+
+
+PUSHED = Matmul(16, 256, 7168, layout=Layout.NK)
+PUSHING = (
+    TilusConfig(16, 8, 128, split_k=8, num_warps=1, num_stages=6),
+    TilusConfig(16, 16, 256, split_k=8, num_warps=4, num_stages=4, engine="mma_sliced"),
+)
+PUSHES = compiled.wanted(*(Task(contenders.find("tilus/cluster"), PUSHED, each, "space", "sm_90a") for each in PUSHING))
+
+
+@compiled.on_one_worker
+@pytest.mark.parametrize("task", PUSHES, ids=lambda task: task.config.engine)
+def test_a_thread_pushes_what_it_holds_and_no_fence_waits_for_it(task):
+    """Two columns at once, each once; of the cluster's barrier an arrival and a wait."""
+    (gpu_kernel,) = compiled.built(task).gpu_kernels
+    assert gpu_kernel.spills == 0 and not gpu_kernel.over("sm_90a")
+    pushes = task.config.block_m * task.config.block_n // gpu_kernel.threads // 2
+    assert gpu_kernel.instructions["async copies"]["st.async 8 B"] == pushes
+    assert gpu_kernel.instructions["barriers"]["barrier.cluster"] == 2
+    assert set(gpu_kernel.instructions["atomics and order"]) == {"fence.mbarrier_init.release.cluster"}
+
+
+class Without(IRRewriter):
+    """Without one kind of step."""
+
+    def __init__(self, what):
+        super().__init__()
+        self.what = what
+
+    def visit_EvaluateStmt(self, stmt: EvaluateStmt):
+        called = stmt.expr.func_var.name if isinstance(stmt.expr, Call) else ""
+        return SeqStmt(()) if called == self.what else super().visit_EvaluateStmt(stmt)
+
+    def visit_Instruction(self, inst):
+        return None if self.what == type(inst).__name__ else super().visit_Instruction(inst)
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("cuda_cluster_wait", "block .* is used, which may not have started"),
+        ("cuda_cluster_arrive_relaxed", "waits at the cluster's barrier, where it has not arrived"),
+        (WaitBarrierInst.__name__, r"received\[\d, 0, 0\] is read"),
+        (ArriveExpectTxBarrierInst.__name__, "misses 1 arrivals"),
+        (PushRowsInst.__name__, r"misses 0 arrivals and \d+ bytes"),
+    ],
+)
+def test_tilus_needs_each_step_around_a_push(what, words):
+    problem = Matmul(16, 16, 256, layout=Layout.NK)
+    inputs, mutation = problem.inputs("cpu"), Without(what)
+
+    def launch(script, *args):
+        interpreter.run_program(mutation(interpreter.transpile(script, *args)), *args)
+
+    with mock.patch.object(launching, "launch", launch), pytest.raises(interpreter.KernelError, match=words):
+        cluster.matmul(inputs.a, inputs.b, config=TilusConfig(16, 16, 32, split_k=4, num_warps=1, num_stages=2))
+
+
+def test_memory_for_the_pushes_of_peers_is_beside_the_stages():
+    problem, kernel = Matmul(512, 256, 7168, layout=Layout.NK), contenders.find("tilus/cluster")
+    config = TilusConfig(128, 128, 64, split_k=4, num_warps=4, num_stages=6, engine="wgmma")
+    assert contenders.find("tilus/atomic").supports(problem, config) is None
+    assert "6 stages and the partial sums of peers take" in kernel.supports(problem, config)
+    assert kernel.supports(problem, replace(config, num_stages=4)) is None

@@ -47,7 +47,11 @@ ON_TENSOR_CORES = [
     BandConfig(64, 128, 64, 3, 4, 2, engine="wgmma_specialized"),
     BandConfig(128, 64, 64, 3, 8, 3, engine="wgmma_specialized"),
     BandConfig(64, 64, 128, 3, 8, 2, engine="wgmma_specialized"),
+    BandConfig(16, 8, 128, 3, 4, 3, engine="mma_sliced"),
+    BandConfig(32, 16, 256, 2, 8, 2, engine="mma_sliced"),
 ]
+BAND_KERNELS = [kernel for kernel in kernels_tilus.KERNELS if issubclass(kernel.config_type, BandConfig)]
+UNSPLIT = [kernel for kernel in BAND_KERNELS if kernel.name in ("data_parallel", "stream_k")]
 ON_CUDA_CORES = [BandConfig(32, 32, 32, 3, 2, 2, engine="simt"), BandConfig(128, 64, 64, 1, 4, 2, engine="simt")]
 
 
@@ -77,6 +81,20 @@ def test_every_engine_is_right(config, problem, device):
     if config.engine == "wgmma_pairs" and problem is not RAGGED:
         pytest.skip("one tile of rows has no pair")
     check(decompose_k, problem, reducing(config), device)
+
+
+@pytest.mark.parametrize("kernel", BAND_KERNELS, ids=lambda kernel: kernel.full_name)
+@pytest.mark.parametrize("num_warps", [4, 8])
+def test_warps_that_share_k_meet_by_every_protocol(kernel, num_warps, device):
+    """Two tiles of rows and two of columns, both ragged; the last of the bands is short."""
+    problem = Matmul(21, 26, 840, layout=NK, epilogue=Epilogue.RELU)
+    config = kernel.config_type(16, 16, 128, 1 if kernel in UNSPLIT else 4, num_warps, 3, engine="mma_sliced")
+    assert kernel.supports(problem, config) is None
+    inputs = problem.inputs(device)
+    out = torch.full((problem.m, problem.n), float("nan"), dtype=problem.out_dtype, device=device)
+    for _ in range(2):
+        kernel.launch(inputs.a, inputs.b, epilogue=problem.epilogue, out=out, config=config)
+        assert Judge(problem, inputs).judge(out, kernel.roundings(config)).ok
 
 
 @pytest.mark.parametrize("name", ["data_parallel", "semaphore.fp32", "semaphore.in_place", "atomic", "last_arriver"])
@@ -162,8 +180,10 @@ def test_operands_off_the_alignment_go_through_an_engine_that_takes_them(config,
         (RAGGED, replace(ON_TENSOR_CORES[1], num_stages=15), "bytes of shared memory"),
         (RAGGED, replace(ON_TENSOR_CORES[4], block_k=64), "block_k is 64; accepted: a multiple of 128, half of it"),
         (replace(RAGGED, m=129), ON_TENSOR_CORES[4], "M = 129 is 3 tiles of 64; accepted: an even number"),
-        (RAGGED, replace(ON_TENSOR_CORES[1], engine="cublas"), "engine is 'cublas'; accepted: mma, wgmma"),
+        (RAGGED, replace(ON_TENSOR_CORES[1], engine="cublas"), "engine is 'cublas'; accepted: mma, mma_sliced, wgmma"),
         (RAGGED, replace(ON_TENSOR_CORES[0], num_warps=3), "3 warps do not divide"),
+        (RAGGED, replace(ON_TENSOR_CORES[8], block_k=32), "4 warps share a block_k of 32; accepted: multiples of 16 a"),
+        (RAGGED, replace(ON_TENSOR_CORES[8], num_warps=8), "8 warps share a 16x8 tile; accepted: as many elements a"),
         (RAGGED, replace(ON_CUDA_CORES[0], num_stages=3), "num_stages is 3; accepted: 2"),
         (RAGGED, replace(ON_CUDA_CORES[0], block_m=8, block_n=8), "do not divide a 8x8 tile"),
         (Matmul(4, 16, 129), ON_TENSOR_CORES[0], "K = 129 is odd"),
@@ -178,7 +198,8 @@ def test_what_an_engine_cannot_take_has_a_reason(problem, config, reason):
 @pytest.mark.parametrize("problem", [RAGGED, Matmul(4, 7, 129), Matmul(64, 64, 512, FP32)], ids=lambda p: p.name)
 def test_the_space_holds_what_the_problem_can_run_on(problem):
     engines = {config.engine for config in configs.band_space(problem, (1, 2)).configs}
-    assert engines == ({"mma", "wgmma", "wgmma_pairs", "wgmma_swapped"} if problem is RAGGED else {"simt"})
+    on_tensor_cores = {"mma", "mma_sliced", "wgmma", "wgmma_pairs", "wgmma_swapped"}
+    assert engines == (on_tensor_cores if problem is RAGGED else {"simt"})
 
 
 def test_a_tile_that_needs_too_many_registers_is_refused():
@@ -211,6 +232,7 @@ def test_a_config_survives_json_and_names_its_engine_where_it_is_not_the_usual()
 
 COMPILED = {
     "mma": (BandConfig(32, 64, 128, 1, 4, 4), {"mma.sync"}, {"cp.async 16 B"}),
+    "mma_sliced": (BandConfig(16, 16, 256, 1, 4, 4, engine="mma_sliced"), {"mma.sync"}, {"cp.async 16 B"}),
     "wgmma": (BandConfig(128, 128, 64, 1, 4, 6, engine="wgmma"), {"wgmma.mma_async"}, {"tensor load"}),
     "wgmma_specialized": (
         BandConfig(128, 128, 64, 1, 8, 6, engine="wgmma_specialized"),
@@ -224,7 +246,6 @@ COMPILED = {
 
 
 SPLIT = Matmul(256, 256, 7168, layout=NK)
-BAND_KERNELS = [kernel for kernel in kernels_tilus.KERNELS if issubclass(kernel.config_type, BandConfig)]
 BAND_FILES = list({kernel.name: kernel for kernel in reversed(BAND_KERNELS)}.values())  # variants share a product
 ON_WGMMA = ["wgmma", "wgmma_specialized", "wgmma_pairs", "wgmma_swapped"]
 TWO_BARRIERS = {"wgmma_specialized", "wgmma_pairs"}  # a stage
@@ -253,7 +274,7 @@ def test_an_engine_is_compiled_to_its_instructions_without_spills(engine):
 def wgmma_config(kernel, engine: str) -> MatmulConfig:
     """The config of COMPILED, split where the kernel splits. Skips the test where the kernel does not support it."""
     config = kernel.config_from(vars(COMPILED[engine][0]))
-    if kernel.name not in ("data_parallel", "stream_k"):
+    if kernel not in UNSPLIT:
         config = replace(config, split_k=4)
     if reason := kernel.supports(SPLIT, config):
         pytest.skip(reason)

@@ -149,12 +149,7 @@ def twins() -> list[tuple]:
 
 def point(config) -> tuple:
     """What a config is in no language: sizes, how tiles come, whether they are transposed, the reducer's block."""
-    if isinstance(config, tilus_configs.BandConfig):
-        feeds = {engine: feed for feed, engine in tilus_configs.ENGINES.items()}
-        feed, transposed = feeds.get(config.engine, (Feed.COPY, False))
-    else:
-        feed = Feed.TMA if getattr(config, "tma", False) else Feed.COPY
-        transposed = getattr(config, "swap", False)
+    feed, transposed = config.fed[:2] if hasattr(config, "fed") else (Feed.COPY, False)
     own = (getattr(config, "programs", None), getattr(config, "reduce_warps", None))
     elements = getattr(config, "reduce_block", 0) * getattr(config, "reduce_rows", 1)
     sizes = tuple(getattr(config, field) for field in MatmulConfig.__annotations__ if field != "AT_LAUNCH")

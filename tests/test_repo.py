@@ -29,6 +29,7 @@ SHARED = {
     "offline",
     "plain_blocks",
     "prepare",
+    "push",
     "simt",
     "sliced_dot",
     "starting",

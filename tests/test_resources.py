@@ -277,6 +277,10 @@ def test_every_kernel_has_tasks_for_every_target():
         ("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier [%r1], [%rd1]", ("async copies", "tensor load")),
         ("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd1], [%r1]", ("async copies", "tensor store")),
         ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd1]", ("async copies", "bulk reduce")),
+        (
+            "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%r1], {%f1}, [%r2]",
+            ("async copies", "st.async 8 B"),
+        ),
         ("ld.global.nc.L1::no_allocate.L2::128B.v4.b32 { %r1 }, [ %rd1 + 0 ]", ("global loads", "16 B")),
         ("ld.global.b16 %rs1, [%rd1]", ("global loads", "2 B")),
         ("ld.v2.f32 {%f1, %f2}, [%rd1]", ("global loads", "8 B generic")),

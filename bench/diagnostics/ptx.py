@@ -129,6 +129,8 @@ def classify(opcode: str, operands: str) -> tuple[str, str] | None:
         return "tensor cores", ".".join(parts[:2])
     if parts[0] == "cp":
         return _classify_copy(parts, operands)
+    if parts[:2] == ["st", "async"]:
+        return "async copies", f"st.async {_access_bytes(parts)} B"
     if parts[0] in ("ld", "st") and space in ("global", "generic"):
         if order:
             return "atomics and order", ".".join(filter(None, (parts[0], order, scope)))

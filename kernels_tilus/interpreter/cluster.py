@@ -4,7 +4,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from triton_vs_tilus.kernels_tilus.interpreter.errors import BarrierOverlap, KernelError, PendingCopy, Race, Unsupported
-from triton_vs_tilus.kernels_tilus.interpreter.memory import Clock, PeerMemory, Pointer, SharedBuffer, merge, unseen_by
+from triton_vs_tilus.kernels_tilus.interpreter.memory import (
+    NOTHING,
+    Clock,
+    PeerMemory,
+    Pointer,
+    SharedBuffer,
+    merge,
+    unseen_by,
+)
 
 
 @dataclass(eq=False)
@@ -28,9 +36,16 @@ class Cluster:
         yield
         _check_whole(threads)
         block = threads.block
-        if block.arrived_at is not None:
-            raise KernelError("the block arrives at the cluster's barrier again, before it waited")
+        _check_waited(block)
         block.arrived_at = self._count(threads.published_by_all())
+
+    def arrive_relaxed(self, threads):
+        """Publishes that the block has started, and nothing that it did."""
+        yield
+        _check_whole(threads)
+        block = threads.block
+        _check_waited(block)
+        block.arrived_at = self._count({block.root.number: NOTHING})
 
     def wait(self, threads):
         """Does not order what threads of the block did after their arrival."""
@@ -63,6 +78,11 @@ def _check_whole(threads) -> None:
         )
 
 
+def _check_waited(block: Any) -> None:
+    if block.arrived_at is not None:
+        raise KernelError("the block arrives at the cluster's barrier again, before it waited")
+
+
 @dataclass(frozen=True)
 class ClusterWait:
     cluster: Cluster
@@ -76,7 +96,12 @@ class ClusterWait:
 
 
 # By tilus' names.
-BARRIER = {"this_cluster.sync": Cluster.sync, "cuda_cluster_arrive": Cluster.arrive, "cuda_cluster_wait": Cluster.wait}
+BARRIER = {
+    "this_cluster.sync": Cluster.sync,
+    "cuda_cluster_arrive": Cluster.arrive,
+    "cuda_cluster_arrive_relaxed": Cluster.arrive_relaxed,
+    "cuda_cluster_wait": Cluster.wait,
+}
 
 
 def address_of(buffer: SharedBuffer, offset: int) -> Pointer:
@@ -122,7 +147,8 @@ def _check_barriers(threads) -> None:
 
 
 def leave(threads) -> None:
-    """Ends a block. Fails where a peer may still be reading its shared memory or arriving there, or TMA writing it."""
+    """Ends a block. Fails where a peer may still be reading its shared memory or arriving there, or something that a
+    barrier tells of writing it."""
     _check_barriers(threads)
     for buffer in threads.block.shared:
         if event := unseen_by(threads, buffer):
@@ -141,5 +167,5 @@ def leave(threads) -> None:
                 )
             )
     for buffer in threads.block.shared:
-        if any(copy.by_tma for cell in buffer.cells.all for copy in cell.copies):
-            threads.fail(PendingCopy(f"the block ends while a TMA load into {buffer.name} may be under way"))
+        if kind := next((copy.kind for cell in buffer.cells.all for copy in cell.copies if copy.kind), None):
+            threads.fail(PendingCopy(f"the block ends while {kind} into {buffer.name} may be under way"))

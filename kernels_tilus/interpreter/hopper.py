@@ -55,6 +55,7 @@ from triton_vs_tilus.kernels_tilus.interpreter.memory import (
     store,
 )
 from triton_vs_tilus.kernels_tilus.interpreter.threads import WARP, Block, Steps, Threads
+from triton_vs_tilus.kernels_tilus.push import PushRowsInst
 from triton_vs_tilus.kernels_tilus.wgmma import ReadFromHereInst
 from triton_vs_tilus.kernels_tilus.wgmma_specialized import ArriveOnceAWarpInst
 
@@ -282,7 +283,7 @@ def _check_warp(t: Threads, what: str) -> None:
 class TensorLoad:
     """A TMA load into the shared memory of one block, until it lands."""
 
-    by_tma = True
+    kind = "a TMA load"
 
     def __init__(self, t: Threads, tile: SharedTile, region: Region) -> None:
         self.tile, self.region, self.threads, self.place = tile, region, t, t.place
@@ -313,6 +314,37 @@ def _(i: CopyAsyncTensorGlobalToSharedInst, program: Program) -> Run:
             own = mask is None or receiver is t.block
             barrier = _barrier(t, number) if own else _barrier(t, number, receiver)
             barrier.copies.append(TensorLoad(t, held, region))
+
+    return run
+
+
+class Push:
+    """What a block stores to its place in the shared memory of one block of the cluster, until it lands."""
+
+    kind = "a push"
+
+    def __init__(self, t: Threads, target: SharedTile, tile: torch.Tensor) -> None:
+        self.target, self.tile, self.place = target, tile, t.place
+        self.nbytes = target.nbytes
+        target.begin_copy(t, self, by_tma=False)
+
+    def land(self, barrier: Barrier) -> None:
+        self.target.land(self, self.tile, Event(barrier, barrier.phase, self.place), by_tma=False)
+
+
+@instruction.register(PushRowsInst)
+def _(i: PushRowsInst, program: Program) -> Run:
+    source, target = i.inputs
+    address = program.value(i.mbarrier)
+
+    def run(t: Threads) -> Steps:
+        yield
+        shares = t.tile(source).split(target.shape[0])
+        for receiver, share in zip(_receivers(t, (1 << len(shares)) - 1), shares, strict=True):
+            held, barrier = t.values[target], int(address(t))
+            if receiver is not t.block:
+                held = _same_place(held, t.block, receiver)
+            _barrier(t, barrier, receiver).copies.append(Push(t, held, share))
 
     return run
 
@@ -425,7 +457,7 @@ def _(i: Any, program: Program) -> Run:
 class Response:
     """Of a request to cancel a cluster, in the form of a copy: whether it is, and its first block."""
 
-    by_tma = True
+    kind = "a response"
     nbytes = RESPONSE_BYTES
 
     def __init__(self, t: Threads, tile: SharedTile, values: tuple[int, ...]) -> None:

@@ -1206,7 +1206,7 @@ def _(i: AtomicAddGlobalInst, program: Program) -> Run:
 class Copy:
     """A cp.async, which may read global memory until it lands."""
 
-    by_tma = False
+    kind = ""  # that a barrier tells of
 
     def __init__(self, t: Threads, target: SharedTile, region: Region) -> None:
         self.target, self.region = target, region

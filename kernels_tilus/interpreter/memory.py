@@ -37,10 +37,13 @@ from triton_vs_tilus.kernels_tilus.interpreter.errors import (
 Clock = dict[int, int]
 
 
+NOTHING = -1  # of an agent that is known to have started: no event of any epoch
+
+
 def merge(into: Clock, other: Clock) -> None:
     """Adds to `into` what `other` knows."""
     for agent, epoch in other.items():
-        if epoch > into.get(agent, -1):
+        if agent not in into or epoch > into[agent]:
             into[agent] = epoch
 
 
@@ -59,7 +62,7 @@ class Agent:
         who = event.who
         if who is self and self.single:
             return True
-        return self.known.get(who.number, -1) >= event.epoch
+        return self.known.get(who.number, NOTHING) >= event.epoch
 
     def now(self) -> "Event":
         return Event(self, self.epoch, self.place)
@@ -771,7 +774,7 @@ class SharedBuffer:
 
 def check_started(agent: Agent, peer: Any) -> None:
     """Fails where nothing says that a block of the cluster, whose shared memory is used, has started."""
-    if peer is not agent.block and (peer.root is None or agent.known.get(peer.root.number, -1) < 0):
+    if peer is not agent.block and (peer.root is None or peer.root.number not in agent.known):
         agent.fail(
             Race(
                 f"the shared memory of block {peer.index} is used, which may not have started: no barrier of the "
