@@ -223,7 +223,7 @@ def test_a_config_survives_json_and_names_its_engine_where_it_is_not_the_usual()
 
 COMPILED = {
     "mma": (BandConfig(32, 64, 128, 1, 4, 4), {"mma.sync"}, {"cp.async 16 B"}),
-    "mma_sliced": (BandConfig(16, 16, 256, 1, 4, 4, engine="mma_sliced"), {"mma.sync"}, {"cp.async 16 B"}),
+    "mma_sliced": (BandConfig(32, 32, 128, 1, 4, 4, engine="mma_sliced"), {"mma.sync"}, {"cp.async 16 B"}),
     "wgmma": (BandConfig(128, 128, 64, 1, 4, 6, engine="wgmma"), {"wgmma.mma_async"}, {"tensor load"}),
     "wgmma_pairs": (BandConfig(64, 128, 128, 1, 4, 4, engine="wgmma_pairs"), {"wgmma.mma_async"}, {"tensor load"}),
     "wgmma_swapped": (BandConfig(16, 64, 128, 1, 4, 5, engine="wgmma_swapped"), {"wgmma.mma_async"}, {"tensor load"}),
