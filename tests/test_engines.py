@@ -232,7 +232,7 @@ def test_a_config_survives_json_and_names_its_engine_where_it_is_not_the_usual()
 
 COMPILED = {
     "mma": (BandConfig(32, 64, 128, 1, 4, 4), {"mma.sync"}, {"cp.async 16 B"}),
-    "mma_sliced": (BandConfig(16, 16, 256, 1, 4, 4, engine="mma_sliced"), {"mma.sync"}, {"cp.async 16 B"}),
+    "mma_sliced": (BandConfig(32, 32, 128, 1, 4, 4, engine="mma_sliced"), {"mma.sync"}, {"cp.async 16 B"}),
     "wgmma": (BandConfig(128, 128, 64, 1, 4, 6, engine="wgmma"), {"wgmma.mma_async"}, {"tensor load"}),
     "wgmma_specialized": (
         BandConfig(128, 128, 64, 1, 8, 6, engine="wgmma_specialized"),
