@@ -7,7 +7,7 @@
 Grid         (rows of tiles in a group, tiles of N, groups x split_k), the blocks of a tile one cluster along z
 Who sums     every block its band in fp32 registers; then each block block_m / split_k rows of the tile, over all ranks
 Deterministic yes: rank order is summation order
-Workspace    none; 4 * block_m * block_n bytes of shared memory a block, beside the pipeline's
+Workspace    none; 4 * block_m * row_stride bytes of shared memory a block, beside the pipeline's
 Launches     1
 
 Partial sums are pushed: no block reads a peer's memory, and none waits for others to have read its own. The bytes of
@@ -24,7 +24,7 @@ from functools import lru_cache
 import torch
 from tilus import float32, int32, uint8, void_p
 from tilus.hidet.ir.primitives.cuda.cluster import cluster_arrive_relaxed, cluster_wait
-from tilus.ir.layout.ops import shared_row_major
+from tilus.ir.layout.shared_layout import SharedLayout
 from tilus.utils import cdiv
 from torch import Tensor
 
@@ -66,13 +66,23 @@ def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
     if reason := configs.supports(problem, config):
         return reason
     if config is not None and config.split_k > 1:
-        shared = configs.shared_bytes(problem, config) + 4 * config.block_m * config.block_n
+        received = 4 * config.block_m * row_stride(config.block_n, config.engine)
+        shared = configs.shared_bytes(problem, config) + received
         if shared > configs.SHARED_MEMORY_LIMIT:
             return (
                 f"{config.num_stages} stages and the partial sums of peers take {shared} bytes of shared memory, over "
                 f"{configs.SHARED_MEMORY_LIMIT}"
             )
     return None
+
+
+# tilus alone: its layouts are the program's.
+def row_stride(block_n: int, engine: str) -> int:
+    """fp32 from a received row to the next. A warp stores 32 bytes of 4 rows at once: neighbours, or, of a transposed
+    tile, every other. So long, rows put them into different banks."""
+    if engine == "wgmma_swapped":
+        return block_n + 4
+    return block_n + 8 * (block_n % 16 == 0)
 
 
 class ClusterMatmul(BandScript):
@@ -82,7 +92,9 @@ class ClusterMatmul(BandScript):
         super().__init__(build)
         self.split_k = split_k
         self.rows = self.block_m // split_k
-        self.received_layout = shared_row_major(split_k, self.rows, self.block_n)
+        stride = row_stride(self.block_n, self.engine)
+        shape = [split_k, self.rows, self.block_n]
+        self.received_layout = SharedLayout.create(shape, shape, [self.rows * stride, stride, 1], None)
 
     def __call__(
         self,
