@@ -67,7 +67,7 @@ def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
         return reason
     if config is not None and config.split_k > 1:
         received = 4 * config.block_m * row_stride(config.block_n, config.engine)
-        shared = configs.shared_bytes(problem, config) + received
+        shared = configs.shared_bytes(problem, config) + received + BARRIERS_BYTES
         if shared > configs.SHARED_MEMORY_LIMIT:
             return (
                 f"{config.num_stages} stages and the partial sums of peers take {shared} bytes of shared memory, over "
