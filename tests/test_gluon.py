@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from math import prod
 
 import compiled
 import matmul_cases
@@ -162,6 +163,16 @@ def test_the_space_and_the_default_can_be_run(each, problem, on_hopper):
         assert each.supports(problem, config) is None, config
 
 
+@pytest.mark.parametrize("tokens", [16, 64, 128, 256, 512, 1024])
+def test_the_default_s_clusters_run_at_once_and_its_reducers_are_few(tokens):
+    problem = replace(MANY, m=tokens)
+    config = cluster.default_config(problem)
+    blocks = prod(configs.blocks_of(problem, config).blocks)
+    assert blocks <= cluster.MOST_BLOCKS
+    elements = decompose_k.default_config(problem).reduce_block
+    assert problem.m * problem.n <= elements * decompose_k.REDUCER_BLOCKS
+
+
 def test_every_way_of_tmas_has_its_config():
     wanted = [
         *(Tile(*tile, Feed.TMA) for tile in TMA_TILES),
@@ -209,7 +220,8 @@ def test_it_is_wgmma_of_tiles_that_tma_loads_without_spills(one):
     first = built.gpu_kernels[0]
     assert first.spills == 0
     assert set(first.instructions["tensor cores"]) == {"wgmma.mma_async"}
-    assert set(first.instructions["async copies"]) == {"tensor load"}
+    pushed = {"st.async 8 B"} if one.kernel is cluster.KERNEL else set()
+    assert set(first.instructions["async copies"]) == {"tensor load"} | pushed
 
 
 @of_new_triton

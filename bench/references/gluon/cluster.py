@@ -36,12 +36,15 @@ from triton_vs_tilus.common.kernel import Kernel, Language, Space, band_steps
 from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, bias_slot, contiguous
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.protocol import Protocol
-from triton_vs_tilus.common.space import CLUSTER_BLOCKS, split_tiles
+from triton_vs_tilus.common.space import CLUSTER_BLOCKS, MULTIPROCESSORS, split_tiles
 from triton_vs_tilus.kernels_triton import launching
 from triton_vs_tilus.kernels_triton.band import place_of
 from triton_vs_tilus.kernels_triton.epilogue import finish
 
 SPLITS = tuple(blocks for blocks in CLUSTER_BLOCKS if blocks > 1)  # nothing is pushed in a cluster of one
+# Blocks that surely run at once, each on a multiprocessor of its own: a cluster lies within one GPC, and what a GPC has
+# beyond a multiple of its blocks stays idle.
+MOST_BLOCKS = 7 * MULTIPROCESSORS // 8
 
 
 def space(problem: Matmul) -> Space:
@@ -50,8 +53,8 @@ def space(problem: Matmul) -> Space:
 
 
 def default_config(problem: Matmul) -> GluonConfig:
-    """2 to 8 splits."""
-    return configs.default_config(problem, SPLITS, beside=4)
+    """2 to 8 splits, of clusters that all run at once: one that waits for another takes as long again."""
+    return configs.default_config(problem, SPLITS, MOST_BLOCKS, beside=4)
 
 
 def supports(problem: Matmul, config: GluonConfig | None = None) -> str | None:

@@ -60,11 +60,16 @@ def config_of(tile: Tile, split_k: int) -> GluonConfig | str:
     return GluonConfig(*(tile.block_m, tile.block_n, tile.block_k, split_k, tile.num_warps, tile.num_stages), **own)
 
 
-def default_config(problem: Matmul, splits: tuple[int, ...], beside: int = 0) -> GluonConfig:
+def default_config(
+    problem: Matmul, splits: tuple[int, ...], most_blocks: int = MULTIPROCESSORS, beside: int = 0
+) -> GluonConfig:
     """The largest of DEFAULT_TILES of which 8 splits occupy most multiprocessors; for up to 32 rows transposed, so that
-    all rows of a wgmma are columns of the weight. Then the largest of these splits that leaves one block on each
-    multiprocessor, in bands of 128 and more, and as many stages as fit. beside: bytes of shared memory an element of
-    the tile, beside the stages."""
+    all rows of a wgmma are columns of the weight. Then the largest of these splits that makes at most so many blocks,
+    in bands of 128 and more, and as many stages as fit.
+
+    most_blocks: that run at once, one on a multiprocessor. beside: bytes of shared memory an element of the tile,
+    beside the stages.
+    """
 
     def tiles(tile: tuple[int, int, int]) -> int:
         return cdiv(problem.m, tile[0]) * cdiv(problem.n, tile[1])
@@ -76,7 +81,7 @@ def default_config(problem: Matmul, splits: tuple[int, ...], beside: int = 0) ->
         block_m, block_n, num_warps = next(
             (tile for tile in DEFAULT_TILES if 8 * tiles(tile) >= 3 * MULTIPROCESSORS // 4), DEFAULT_TILES[-1]
         )
-    most = min(MULTIPROCESSORS // tiles((block_m, block_n, num_warps)), problem.k // 128)
+    most = min(most_blocks // tiles((block_m, block_n, num_warps)), problem.k // 128)
     fitting = (split for split in splits if split <= most and has_steps(problem, DEFAULT_STEP, split))
     split_k = max(fitting, default=min(splits))
     stages = (SHARED_BYTES - beside * block_m * block_n) // (2 * (block_m + block_n) * DEFAULT_STEP)

@@ -26,13 +26,15 @@ from triton_vs_tilus.bench.references.gluon.configs import GluonConfig
 from triton_vs_tilus.bench.references.gluon.product import ring_product, spread
 from triton_vs_tilus.common.call import launched
 from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.kernel import Kernel, Language, Space, band_steps, space_of
+from triton_vs_tilus.common.kernel import Kernel, Language, Space, band_steps, cdiv, space_of
 from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, contiguous
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.protocol import Protocol
-from triton_vs_tilus.common.space import reducers, split_tiles, splits
+from triton_vs_tilus.common.space import MULTIPROCESSORS, reducers, split_tiles, splits
 from triton_vs_tilus.kernels_triton import decompose_k, launching
 from triton_vs_tilus.kernels_triton.band import place_of
+
+REDUCER_BLOCKS = 4 * MULTIPROCESSORS  # of many more the start of each is what takes time
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,11 @@ def space(problem: Matmul) -> Space:
 
 
 def default_config(problem: Matmul) -> GluonDecomposeKConfig:
-    """Any of the wanted splits; the narrowest reducer."""
+    """Any of the wanted splits; the narrowest reducer of at most REDUCER_BLOCKS."""
     chosen = configs.default_config(problem, splits(problem))
-    elements, warps = reducers(chosen.split_k)[0]
+    wanted = reducers(chosen.split_k)
+    few = (each for each in wanted if cdiv(problem.m * problem.n, each[0]) <= REDUCER_BLOCKS)
+    elements, warps = next(few, wanted[-1])
     return GluonDecomposeKConfig(**vars(chosen), reduce_block=elements, reduce_warps=warps)
 
 
