@@ -35,7 +35,7 @@ the fastest on each problem:
     <!-- us:linear-costs@host 1x* torch/mm -->       by another timing than cold
     <!-- ahead:router-nk * tilus/* triton/* -->      on how many of these problems the first takes less time
     <!-- same:router-matched-nk * *@tilus -->       tilus' speed over Triton's, of these kernels at this one's configs
-    <!-- reran:router-nk * router-matched-nk -->     how far speed-ups of the same configs lie apart in two files
+    <!-- reran:router-nk * again/router-nk -->  how far speed-ups of the same configs lie apart in two files
 
 each up to its end, <!-- /results --> and so on. The name is that of a file under bench/results, of every device; of
 counters, in counters/ there; of code, its path.
@@ -270,7 +270,7 @@ def reran(name: str, problems: str, other: str) -> list[str]:
     at most, all by 6.1 %', of every device. Raises ValueError where there are none."""
     told = []
     for path, rows in _recorded("figures", name).items():
-        again = {(row.problem.name, row.contender): row for row in read_rows(path.with_stem(other))}
+        again = {(row.problem.name, row.contender): row for row in read_rows(path.parent / f"{other}.jsonl")}
         asked = [row for row in rows if any(fnmatchcase(row.problem.name, pattern) for pattern in problems.split(","))]
         same = [
             row for row in asked if (two := again.get((row.problem.name, row.contender))) and two.config == row.config

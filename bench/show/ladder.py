@@ -7,7 +7,7 @@ from triton_vs_tilus.bench.rows.row import Row, TimingName
 from triton_vs_tilus.bench.show.tables import NOT_SEARCHED, Table, baseline_name, source_of
 from triton_vs_tilus.common.kernel import LANGUAGES
 
-# By the kernel that each adds to the one before; both languages have them, but for a cluster.
+# By the kernel that each adds to the one before; both languages have them.
 STEPS: Mapping[str, str] = {
     "data_parallel": "a block a tile of C, all of K",
     "semaphore.fp32": "K is split among blocks, which add to a tile's sum in turns",

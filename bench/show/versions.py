@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 from packaging.version import Version
 
+from triton_vs_tilus.bench.contenders import find
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.frame import frame, geometric_mean
 from triton_vs_tilus.bench.rows.journal import read_rows
@@ -56,8 +57,12 @@ def across_versions(path: Path, rows: Sequence[Row]) -> Table:
         Version(str(each[0].environment.triton)): frame(queries.passed(queries.contending(each), "cold"), "cold")
         for each in files
     }
-    cold = pd.concat(by_version, names=["version"]).reset_index("version").astype({"config": str, "problem": str})
+    cold = pd.concat(by_version, names=["version"]).reset_index("version").astype({"problem": str})
     own = cold[cold.language == Language.TRITON.value]
+    # With fields that came later.
+    own = own.assign(
+        config=[str(find(name).config_from(config)) for name, config in zip(own.contender, own.config, strict=True)]
+    )
     speeds = own.pivot(index=["contender", "problem", "config"], columns="version", values="speedup")
     lines = []
     for name, found in speeds.groupby("contender", sort=False):
