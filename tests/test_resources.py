@@ -38,6 +38,7 @@ NARROW = Matmul(5, 18, 130, torch.float16)  # rows of 4-byte multiples alone
 
 # Kernels that may spill, and why that is the better choice.
 SPILLS = {
+    "tilus/cluster": "12 bytes, in a config at [K, N] that was searched before sums were pushed; ptxas stops at 80 registers",
     "tilus/last_arriver": "16 bytes, in the config that the search found fastest at [K, N]",
     "tilus/data_parallel": "24 bytes, in the heuristic at [K, N], where ptxas stops at 64 registers by itself",
 }
@@ -96,7 +97,8 @@ def test_tensor_cores_are_fed_by_copies_of_16_bytes_and_more(task):
     # A step's scales are 2 bytes a column of the tile, for the 32 lanes of a warp, its zero points as many or fewer.
     narrow = {"cp.async 4 B", "cp.async 8 B"} if task.problem == FOUR_BITS else set()
     for gpu_kernel in built(task).gpu_kernels:
-        copies = set(gpu_kernel.instructions.get("async copies", {}))
+        # Pushes take sums to other blocks.
+        copies = {each for each in gpu_kernel.instructions.get("async copies", {}) if not each.startswith("st.async")}
         if "tensor cores" in gpu_kernel.instructions:
             assert copies & WIDE_COPIES
         assert copies <= WIDE_COPIES | narrow
