@@ -38,7 +38,7 @@ NARROW = Matmul(5, 18, 130, torch.float16)  # rows of 4-byte multiples alone
 
 # Kernels that may spill, and why that is the better choice.
 SPILLS = {
-    "tilus/cluster": "12 bytes, at [K, N], in a config of the kernel before, which pushed no sums; ptxas stops at 80 registers",
+    "tilus/cluster": "12 bytes, at [K, N], in a config of the kernel before; ptxas stops at 80 registers by itself",
     "tilus/last_arriver": "16 bytes, in the config that the search found fastest at [K, N]",
     "tilus/data_parallel": "24 bytes, in the heuristic at [K, N], where ptxas stops at 64 registers by itself",
 }
