@@ -259,12 +259,12 @@ def show_recorded(args: argparse.Namespace, out: "Console") -> None:
 
     problems = {problem.name for _, problem in chosen_problems(args)}
     names = {kernel.full_name for kernel in chosen_contenders(_with_references(args))}
-    found = False
-    for path, every in queries.recorded().items():
-        rows = [row for row in every if row.problem.name in problems and row.contender in names]
-        if all(row.is_baseline for row in rows):
-            continue
-        found = True
+    asked = {
+        path: [row for row in every if row.problem.name in problems and row.contender in names]
+        for path, every in queries.recorded().items()
+    }
+    found = {path: rows for path, rows in asked.items() if not all(row.is_baseline for row in rows)}
+    for path, rows in sorted(found.items(), key=lambda item: -len(item[1])):  # what answers most of it first
         title = f"recorded in {path.relative_to(queries.ROOT)}"
         out.print(winners_table(rows, title))
         if args.verbose:
