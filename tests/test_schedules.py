@@ -44,6 +44,7 @@ from triton_vs_tilus.kernels_tilus.interpreter import (
     PendingProduct,
     Race,
     Schedule,
+    Uninitialized,
     UseAfterFree,
 )
 
@@ -318,7 +319,7 @@ class PullingCluster(tilus.Script):
 @pytest.mark.parametrize(
     "which, error, words",
     [
-        ({1}, KernelError, "partial|which may not have started"),
+        ({1}, (Race, MissingSync, UseAfterFree, Uninitialized), "partial|which may not have started"),
         ({2, 3}, (Race, UseAfterFree), "partial"),
         ({3}, (Race, UseAfterFree), "partial"),
         ({2}, KernelError, "where it has not arrived"),

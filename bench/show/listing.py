@@ -49,6 +49,9 @@ def _where(kernels: Sequence[Kernel], has_gpu: bool) -> Iterator[str]:
     """How each language runs on this machine, or why it cannot; a source's own design as what it is written in."""
     if not has_gpu:
         yield "There is no CUDA device: contenders are checked on the CPU, and nothing is timed."
+    alike: dict[str, list[str]] = {}
     for language in dict.fromkeys(kernel.language.compiler for kernel in kernels):
-        yield f"{language.value}: {contenders.availability(language)}"
+        alike.setdefault(contenders.availability(language), []).append(language.value)
+    for availability, languages in alike.items():
+        yield f"{', '.join(languages)}: {availability}"
     yield from contenders.not_importable().values()

@@ -147,8 +147,8 @@ def _check_barriers(threads) -> None:
 
 
 def leave(threads) -> None:
-    """Ends a block. Fails where a peer may still be reading its shared memory or arriving there, or something that a
-    barrier tells of writing it."""
+    """Ends a block. Fails where a peer may still be reading its shared memory or arriving there, or a copy that an
+    mbarrier counts is still writing it."""
     _check_barriers(threads)
     for buffer in threads.block.shared:
         if event := unseen_by(threads, buffer):

@@ -1206,7 +1206,7 @@ def _(i: AtomicAddGlobalInst, program: Program) -> Run:
 class Copy:
     """A cp.async, which may read global memory until it lands."""
 
-    kind = ""  # that a barrier tells of
+    kind = ""  # of a copy that an mbarrier counts
 
     def __init__(self, t: Threads, target: SharedTile, region: Region) -> None:
         self.target, self.region = target, region
