@@ -8,10 +8,10 @@ bench/results/<gpu>/sanitizer.json. Exits 1 where anything was.
 """
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -57,15 +57,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sanitizer.build_all(chosen, device, args.seconds)
     path = args.output or queries.RESULTS / tuned.slug_of(device) / "sanitizer.json"
     tools = list(dict.fromkeys(args.tool or sanitizer.TOOLS))
-    with ThreadPoolExecutor(len(tools)) as pool:  # side by side, as most of the time is a tool's on the CPU
-        runs = {tool: pool.submit(sanitizer.run, program, tool, chosen, args.seconds, report) for tool in tools}
-        for tool, run in runs.items():
-            findings, done = run.result()
-            for finding in findings:
-                print(f"{finding.tool}: {finding.task}: {finding.said}")
-            time = datetime.now(timezone.utc).isoformat(timespec="seconds")
-            sanitizer.keep(path, tool, chosen, findings, environment(device), time)
-            report(f"{tool}: {done} of {len(chosen)} launches came to their end, {len(findings)} findings")
+    shares = max(1, len(os.sched_getaffinity(0)) // len(tools))  # most of the time is a tool's on the CPU
+    for tool, (findings, done) in sanitizer.run_shared(program, tools, chosen, shares, args.seconds, report).items():
+        for finding in findings:
+            print(f"{finding.tool}: {finding.task}: {finding.said}")
+        time = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        sanitizer.keep(path, tool, chosen, findings, environment(device), time)
+        report(f"{tool}: {done} of {len(chosen)} launches came to their end, {len(findings)} findings")
     print(path)
     return ExitCode.FAILED if sanitizer.kept(path).findings else ExitCode.OK
 

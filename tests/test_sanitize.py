@@ -81,6 +81,16 @@ def test_a_finding_is_of_the_task_that_it_came_in(program):
     assert sanitizer.run(program({}), "racecheck", FEW, 60, print) == ([], 5)
 
 
+def test_shares_of_the_tasks_run_side_by_side(program):
+    tools = "memcheck", "racecheck"
+    quiet = program({})
+    assert sanitizer.run_shared(quiet, tools, FEW, 3, 60, print) == {tool: ([], 5) for tool in tools}
+    assert sanitizer.run_shared(quiet, tools[:1], FEW, 9, 60, print) == {"memcheck": ([], 5)}
+    findings, done = sanitizer.run_shared(program({3: "Invalid read"}), tools[:1], FEW, 2, 60, print)["memcheck"]
+    # The program takes the last of each share for FEW[4]: what it says of FEW[3] is said of the one before.
+    assert [finding.task for finding in findings] == [str(FEW[2]), str(FEW[1])] and done == 5
+
+
 def test_what_ends_the_process_is_a_finding_and_the_rest_goes_on(program):
     findings, done = sanitizer.run(
         program({2: "exit 3", 4: "Error: Race reported"}), "racecheck", FEW, 60, lambda _: None

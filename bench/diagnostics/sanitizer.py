@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -51,6 +52,7 @@ PROBLEMS: tuple[Problem, ...] = (
     W4A16Matmul(16, 64, 512),
     W4A16Matmul(5, 72, 384, torch.bfloat16),
 )
+Report = Callable[[str], None]  # what is told while it runs
 TASK = re.compile(r"^@@ (\d+)$")
 REPORT = "========= "
 # What every run prints, and what ends a run that found nothing.
@@ -150,7 +152,7 @@ def build_all(chosen: Sequence[Task], device: torch.device, deadline_s: float) -
 
 
 def run(
-    sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float, report: Callable[[str], None]
+    sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float, report: Report
 ) -> tuple[list[Finding], int]:
     """The findings of one tool over the tasks, and how many of them came to their end. seconds: for a start."""
     findings: list[Finding] = []
@@ -173,6 +175,20 @@ def run(
         first += last + 1
         report(f"{tool}: goes on after {chosen[first - 1]}: {ended}")
     return findings, done
+
+
+def run_shared(
+    sanitizer: str, tools: Sequence[str], chosen: Sequence[Task], shares: int, seconds: float, report: Report
+) -> dict[str, tuple[list[Finding], int]]:
+    """What `run` returns, by tool. The tools run side by side, and so do shares of the tasks under each."""
+    parts = [chosen[first::shares] for first in range(min(shares, len(chosen)))]
+    with ThreadPoolExecutor(len(tools) * len(parts)) as pool:
+        runs = {tool: [pool.submit(run, sanitizer, tool, part, seconds, report) for part in parts] for tool in tools}
+        ended = {tool: [each.result() for each in of_tool] for tool, of_tool in runs.items()}
+    return {
+        tool: ([finding for findings, _ in of_tool for finding in findings], sum(done for _, done in of_tool))
+        for tool, of_tool in ended.items()
+    }
 
 
 def _start(sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float) -> tuple[str, str]:
