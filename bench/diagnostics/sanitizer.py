@@ -151,9 +151,7 @@ def build_all(chosen: Sequence[Task], device: torch.device, deadline_s: float) -
         children.each(build._build, jobs)
 
 
-def run(
-    sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float, report: Report
-) -> tuple[list[Finding], int]:
+def run(sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float, report: Report) -> tuple[list[Finding], int]:
     """The findings of one tool over the tasks, and how many of them came to their end. seconds: for a start."""
     findings: list[Finding] = []
     done, first = 0, 0
