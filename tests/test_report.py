@@ -406,6 +406,7 @@ def test_a_page_shows_cold_in_a_graph_beside_cold():
     first, second = tables.readme_table(both).split("in a CUDA graph")[0].split("**[1, 7168]")[1:]
     assert "8.0 (1.25x) *" in first
     assert "5.6 (1.25x) *" in second  # 0.7 of it
+    assert tables.readme_table(both, timing="cold").count("**[1, 7168]") == 1
 
 
 def test_what_an_empty_launch_takes_is_subtracted_in_a_column_of_its_own():

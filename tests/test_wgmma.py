@@ -179,7 +179,7 @@ def test_without_the_bit_another_element_would_be_read(tmp_path):
 
 
 def test_the_emitter_of_tilus_drops_the_bit_and_ours_changes_nothing_else(tmp_path, monkeypatch):
-    """notes/tilus_compiler.md, 18. Where this fails, tilus is mended, and its emitter can stand again."""
+    """notes/tilus_hopper.md, 18. Where this fails, tilus is mended, and its emitter can stand again."""
     ours = {config: instructions(source_of(config, of, tmp_path)) for config, of in PROBLEM_OF.items()}
     monkeypatch.setitem(BaseInstEmitter.REGISTRY[WgmmaMmaSSInst], nvgpu_sm90a, WgmmaMmaSSEmitter)
     theirs = {config: instructions(source_of(config, of, tmp_path)) for config, of in PROBLEM_OF.items()}

@@ -3,6 +3,7 @@ figure is typed and no quotation goes stale.
 
     <!-- results:router-nk -->                       a line a problem; or with patterns of contenders:
     <!-- results:router-nk torch/mm triton/* -->
+    <!-- results:router-nk@cold -->                  by this timing alone
     <!-- problems:router-references -->              a table a problem, with messages; or of these problems:
     <!-- problems:router-references 16x* -->
     <!-- ladder:router-nk 16x* -->                  the steps to the fastest kernel, a table a problem
@@ -405,15 +406,16 @@ class _Page:
             made = [resources.side_by_side(resources.read(), name).markdown()]
         elif what == "spaces":
             made = [searched(name, [int(word) for word in words.split()])]
+        elif what == "results":
+            file, timing = _file_and_timing(name) if "@" in name else (name, None)
+            shown = words.split() or tables.README_CONTENDERS
+            made = [tables.readme_table(rows, shown, timing) for rows in _recorded(what, file).values()]
         elif what == "counters":
             made = [table.markdown() for table in counted(name, words.split())]
         else:
             files = _recorded(what, name)
             made = [getattr(self, f"_{what}")(rows, words.split(), file) for file, rows in files.items()]
         return begin + "\n".join(made) + end
-
-    def _results(self, rows: list[Row], words: list[str], file: Path) -> str:
-        return tables.readme_table(rows, words or tables.README_CONTENDERS)
 
     def _problems(self, rows: list[Row], words: list[str], file: Path) -> str:
         made = [tables.problem_table(group).markdown() for group in _named("problems", rows, words, file)]

@@ -576,11 +576,14 @@ def changes_table(
     return Table("against the old file", header, lines, foot=foot, optional=["old us", "new us", "timing"])
 
 
-def readme_table(rows: Sequence[Row], contenders: Sequence[str] = README_CONTENDERS) -> str:
-    """The Markdown of one recorded file: a line a problem, us and times the baseline by contender, and the source; on
-    cold L2, and, where that was measured, on cold L2 in a CUDA graph."""
-    graph = [overview_table(rows, contenders, "graph")] if any("graph" in row.timing for row in rows) else []
-    return "\n".join(table.markdown() for table in (overview_table(rows, contenders), *graph))
+def readme_table(
+    rows: Sequence[Row], contenders: Sequence[str] = README_CONTENDERS, timing: TimingName | None = None
+) -> str:
+    """The Markdown of one recorded file: a line a problem, us and times the baseline by contender, and the source; by
+    this timing alone, or on cold L2, and, where that was measured, on cold L2 in a CUDA graph."""
+    graph = timing is None and any("graph" in row.timing for row in rows)
+    made = [overview_table(rows, contenders, timing), *([overview_table(rows, contenders, "graph")] if graph else [])]
+    return "\n".join(table.markdown() for table in made)
 
 
 def show_changes(out: Console, new: Sequence[Row], old: Sequence[Row], fail_over: float | None) -> bool:
