@@ -201,8 +201,10 @@ class _Language:
     ) -> Run:
         """What computes the calls of this kind; this call alone where a later one may have better."""
 
-        def by_torch(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        def as_torch(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
             return _by_torch(x, weight, bias, activation, deterministic, out_dtype)
+
+        by_torch: Run = torch_linear if activation is None and out_dtype in (None, x.dtype) else as_torch
 
         def keep(run: Run) -> Run:
             if len(self._runs) >= MOST_RUNS:

@@ -26,22 +26,26 @@ SMALL = [
 
 
 @pytest.fixture(scope="module")
-def on_cpu(tmp_path_factory):
+def fake_library(tmp_path_factory):
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler")
     path = tmp_path_factory.mktemp("cublaslt") / "libcublasLt.so"
     source = Path(__file__).with_name("fake_cublaslt.c")
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", str(source), "-o", str(path)], check=True)
-    library = cublaslt.CublasLt(str(path))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cublaslt, "library", lambda: library)
-        patch.setattr(cublaslt, "_lacks_library", lambda: None)
-        cublaslt._handle.cache_clear()
-        cublaslt._plan.cache_clear()
-        yield
-        cublaslt._handle.cache_clear()
-        cublaslt._plan.cache_clear()
+    return cublaslt.CublasLt(str(path))
+
+
+@pytest.fixture
+def on_cpu(fake_library, monkeypatch):
+    """For one test: those on a GPU may follow in the same process."""
+    monkeypatch.setattr(cublaslt, "library", lambda: fake_library)
+    monkeypatch.setattr(cublaslt, "_lacks_library", lambda: None)
+    cublaslt._handle.cache_clear()
+    cublaslt._plan.cache_clear()
+    yield
+    cublaslt._handle.cache_clear()
+    cublaslt._plan.cache_clear()
 
 
 @pytest.mark.parametrize("config", [None, Algorithm(0, 0), Algorithm(4, 2)], ids=str)
