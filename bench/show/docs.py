@@ -136,7 +136,7 @@ def printed(name: str) -> list[str]:
     files = sorted(queries.RESULTS.glob(f"*/{name}.txt"))
     if not files:
         raise ValueError(f"printed:{name}: no device has {name}.txt under bench/results")
-    return [f"On {file.parent.name}:\n\n```\n{file.read_text().strip()}\n```\n" for file in files]
+    return [f"On {file.parent.name}:\n\n```\n{file.read_text().rstrip()}\n```\n" for file in files]
 
 
 def moved(name: str, before: str, after: str, percent: str) -> list[str]:
