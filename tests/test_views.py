@@ -68,3 +68,12 @@ def test_a_script_views_and_casts():
 def test_a_view_without_annotated_layouts_is_unsupported():
     with pytest.raises(Unsupported, match="depends on the layouts"):
         interpreter.run(Unpack(False), BYTES[:32].clone(), torch.empty(64))
+
+
+@pytest.mark.gpu
+def test_the_gpu_agrees():
+    src = BYTES[:32] * 7
+    here, there = torch.empty(64), torch.empty(64, device="cuda")
+    interpreter.run(Unpack(True), src, here)
+    Unpack(True)(src.cuda(), there)
+    assert torch.equal(here, there.cpu())
