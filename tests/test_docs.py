@@ -215,15 +215,6 @@ def test_a_page_has_the_matrix_and_the_claims(results, tmp_path):
     assert docs.update([doc]) == []
 
 
-def test_a_page_has_a_table_of_each_problem_asked_for(results, tmp_path):
-    doc = page(tmp_path, "problems:router-nk", "problems:router-nk 1x*")
-    docs.update([doc])
-    every, first = doc.read_text().split("<!-- problems:router-nk 1x* -->")
-    tables_of = [text.count("| contender | protocol |") for text in (every, first)]
-    assert tables_of == [len({row.problem.name for row in router_rows()}), 1]
-    assert "| torch/mm" in first and "**router 1x256x7168-bf16-nk**" in first
-
-
 def test_the_ladder_has_the_steps_that_were_timed_and_marks_the_fastest(results, tmp_path):
     """16x*: torch.mm 10 us, Triton's two launches level, tilus' wrong; the floor 5 us."""
     doc = page(tmp_path, "ladder:router-nk 16x*")
@@ -264,7 +255,6 @@ def test_a_pages_plots_are_drawn_anew_when_their_rows_change(results, tmp_path):
         ("plots:router-nk", "none asked for; there are best"),
         ("plots:router-nk speed", "speed asked for; there are best"),
         ("plots:router-nk fused", "router-nk-fused.svg: its rows have nothing to draw"),
-        ("problems:router-nk 3x*", r"problems:router-nk: none is 3x\*"),
         ("ladder:router-nk 3x*", r"ladder:router-nk: none is 3x\*"),
         ("matrix:square", "matrix:square: no device has square.jsonl"),
         ("regimes:h200 router-nk:3x*", r"regimes:h200: no matmul of router-nk is 3x\*"),

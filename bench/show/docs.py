@@ -4,8 +4,6 @@ figure is typed and no quotation goes stale.
     <!-- results:router-nk -->                       a line a problem; or with patterns of contenders:
     <!-- results:router-nk torch/mm triton/* -->
     <!-- results:router-nk@cold -->                  by this timing alone
-    <!-- problems:router-references -->              a table a problem, with messages; or of these problems:
-    <!-- problems:router-references 16x* -->
     <!-- ladder:router-nk 16x* -->                  the steps to the fastest kernel, a table a problem
     <!-- matrix:router-nk -->                        language x protocol; or both at one config alone:
     <!-- matrix:router-matched-nk same -->
@@ -69,7 +67,7 @@ from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 MARKED = re.compile(
-    r"(<!-- (results|problems|ladder|matrix|plots|printed|claims|counters|code|spaces|moved|regimes|versions|across|"
+    r"(<!-- (results|ladder|matrix|plots|printed|claims|counters|code|spaces|moved|regimes|versions|across|"
     r"resources)(?::(\S+))?((?: \S+)*) -->\n)"
     r".*?(<!-- /\2 -->)",
     re.DOTALL,
@@ -416,10 +414,6 @@ class _Page:
             files = _recorded(what, name)
             made = [getattr(self, f"_{what}")(rows, words.split(), file) for file, rows in files.items()]
         return begin + "\n".join(made) + end
-
-    def _problems(self, rows: list[Row], words: list[str], file: Path) -> str:
-        made = [tables.problem_table(group).markdown() for group in _named("problems", rows, words, file)]
-        return "\n".join([*made, f"{tables.source_of(rows)}. Microseconds with quartiles, times with 95% intervals.\n"])
 
     def _ladder(self, rows: list[Row], words: list[str], file: Path) -> str:
         return "\n".join(ladder_table(group).markdown() for group in _named("ladder", rows, words, file))
