@@ -214,13 +214,13 @@ def _recorded(what: str, name: str) -> dict[Path, list[Row]]:
     return files
 
 
-def _named(what: str, rows: list[Row], patterns: list[str], file: Path) -> list[list[Row]]:
-    """The rows of each problem that a pattern names; without patterns, of every one. Raises ValueError, with the
-    marker's name, where there is none."""
+def _named(rows: list[Row], patterns: list[str], file: Path) -> list[list[Row]]:
+    """The rows of each problem that a ladder's pattern names; without patterns, of every one. Raises ValueError where
+    there is none."""
     groups = queries.by_problem(rows).items()
     chosen = [group for name, group in groups if any(fnmatchcase(name, pattern) for pattern in patterns or ["*"])]
     if not chosen:
-        raise ValueError(f"{what}:{file.stem}: none is {', '.join(patterns)}")
+        raise ValueError(f"ladder:{file.stem}: none is {', '.join(patterns)}")
     return chosen
 
 
@@ -416,7 +416,7 @@ class _Page:
         return begin + "\n".join(made) + end
 
     def _ladder(self, rows: list[Row], words: list[str], file: Path) -> str:
-        return "\n".join(ladder_table(group).markdown() for group in _named("ladder", rows, words, file))
+        return "\n".join(ladder_table(group).markdown() for group in _named(rows, words, file))
 
     def _across(self, rows: list[Row], words: list[str], file: Path) -> str:
         return across_versions(file, rows).markdown()
