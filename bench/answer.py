@@ -3,6 +3,7 @@
     python bench/answer.py 32x160x5120 [--dtype fp16] [--layout kn] [--deterministic] [--language tilus] [--clock warm]
     python bench/answer.py 64x64x16384 --layout kn --epilogue relu
     python bench/answer.py 16x8192x8192 --op w4a16
+    python bench/answer.py 16x256x7168-bf16-nk
 
 Times are those of the nearest problem that was recorded, and the answer says how far that is. Needs no GPU. With one,
 --measure times the few that the answer names at the very problem, by bench/compare.py.
@@ -31,9 +32,10 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EXIT_CODES
     )
-    made.add_argument("shape", metavar="MxNxK", help="a [M, K] times a weight of N columns, K deep")
+    shape = "a [M, K] times a weight of N columns, K deep; or a problem's name, as tables have it"
+    made.add_argument("shape", metavar="MxNxK", help=shape)
     op = "the weight as it is, or of 4 bits in groups of 128 (default: matmul)"
-    made.add_argument("--op", choices=("matmul", "w4a16"), default="matmul", help=op)
+    made.add_argument("--op", choices=("matmul", "w4a16"), help=op)
     dtype = "of inputs and output (default: bf16; of w4a16 fp16)"
     made.add_argument("--dtype", choices=DTYPES, help=dtype)
     made.add_argument("--layout", choices=LAYOUTS, help="how the weight is stored (default: nk)")
@@ -66,17 +68,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def problem_of(args: argparse.Namespace) -> "Matmul | W4A16Matmul":
-    """Raises ValueError for what is no shape, and for what a weight of 4 bits does not have."""
+    """Raises ValueError for what is no shape and no name of a product, for flags that a name leaves nothing to say to,
+    and for what a weight of 4 bits does not have."""
     from triton_vs_tilus.bench import workloads
     from triton_vs_tilus.common.problem import DTYPES as TORCH_DTYPES
+    from triton_vs_tilus.common.problem import Matmul
     from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
+    def refuse(flags: Sequence[str], beside: str) -> None:
+        for flag in flags:
+            if given := getattr(args, flag):
+                raise ValueError(f"--{flag} is {given}; accepted: none with {beside}")
+
+    if "-" in args.shape:
+        refuse(("op", "dtype", "layout", "epilogue"), "a problem's name")
+        _, problem = workloads.named(args.shape)
+        if not isinstance(problem, Matmul | W4A16Matmul):
+            raise ValueError(f"problem is {args.shape}, of {problem.op}; accepted: a product")
+        return problem
     shape = workloads.parse_shape(args.shape)
-    if args.op == "matmul":
+    if args.op != "w4a16":
         return workloads.Asked(args.layout, args.dtype, epilogue=args.epilogue).problem(shape)
-    for flag in ("layout", "epilogue"):
-        if given := getattr(args, flag):
-            raise ValueError(f"--{flag} is {given}; accepted: none with --op w4a16")
+    refuse(("layout", "epilogue"), "--op w4a16")
     return W4A16Matmul(*shape, TORCH_DTYPES[args.dtype or "fp16"])
 
 

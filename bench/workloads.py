@@ -257,7 +257,7 @@ def problems(
     if for_cpu and chosen and not tokens:
         name, problem = min(chosen, key=lambda pair: pair[1].flops)
         chosen = [(name, small(problem))]
-    chosen += [_named(name) for name in names]
+    chosen += [named(name) for name in names]
     chosen += [(SHAPE, asked.problem(shape)) for shape in shapes]
     once: dict[Problem, str] = {}
     for name, problem in chosen:
@@ -285,8 +285,9 @@ def _suites(workload: str, tokens: Sequence[int] | None, asked: Asked) -> list[S
     return agreeing
 
 
-def _named(name: str) -> tuple[str, Problem]:
-    """Raises ValueError where no workload has it, as it stands there or in another layout or out_dtype."""
+def named(name: str) -> tuple[str, Problem]:
+    """A problem by the name that rows have, and its workload. Raises ValueError where no workload has it, as it stands
+    there or in another layout or out_dtype."""
     others = (Asked(layout, out_dtype=out_dtype) for layout in _CHOICES["layout"] for out_dtype in (None, "fp32"))
     for asked in (Asked(), *others):
         for suite in SUITES:

@@ -154,12 +154,30 @@ def test_the_screen_is_narrow_and_its_call_is_the_kernels(capsys):
         (["16x16x64", "--dtype", "fp32", "--clock", "graph"], "no row is of"),
         (["16x16x64", "--measure"], "there is no CUDA device"),
         (["16x512x512", "--op", "w4a16", "--layout", "kn"], "--layout is kn; accepted: none with --op w4a16"),
+        (["16x256x7168-bf16-nk", "--layout", "kn"], "--layout is kn; accepted: none with a problem's name"),
+        (["16x256x7168-bf18"], "problem is '16x256x7168-bf18'; accepted: a name"),
+        (["or-256x512x16-int64"], "problem is or-256x512x16-int64, of or_reduce; accepted: a product"),
     ],
 )
 def test_what_cannot_be_answered_is_one_line(words, told, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert run_command(command.main, words) == ExitCode.USAGE
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("32x256x7168-bf16-nk", ["32x256x7168"]),
+        ("64x64x16384-bf16-kn-relu", ["64x64x16384", "--layout", "kn", "--epilogue", "relu"]),
+        ("w4a16-16x8192x8192-fp16-g128", ["16x8192x8192", "--op", "w4a16"]),
+    ],
+)
+def test_a_name_that_tables_have_is_answered_like_its_sizes(name, words, capsys):
+    assert run_command(command.main, [name]) == ExitCode.OK
+    said = capsys.readouterr().out
+    assert run_command(command.main, words) == ExitCode.OK
+    assert said == capsys.readouterr().out
 
 
 def test_of_equally_near_rows_those_of_the_same_dtype_answer_and_another_is_named():
