@@ -235,7 +235,12 @@ def batched_product(
     at k_start = 0, STEP, ... below length, the SHARE rows of B from k_start + starts[s] on, as far as K goes."""
     n, k, stride_am, stride_bk, stride_bn = in_units(n, k, stride_am, stride_bk, stride_bn, UNITS)
     offs_k = starts[:, None] + tl.arange(0, SHARE)[None, :]
-    a_ptrs = a_ptr + offs_m[None, :, None].to(tl.int64) * stride_am + offs_k[:, None, :]
+    # This says more than is so of the products, which lie apart: it has Triton deal them out to threads before rows of
+    # A. From 3.7 on it would take rows first. Where threads then cover all rows, A's tile has a row's products side by
+    # side in shared memory, the swizzle is over products, and the 8 rows of an ldmatrix lie in the same banks. Loads
+    # are no wider for it: they run along the longest contiguity, SHARE.
+    a_offs_k = tl.max_contiguous(offs_k[:, None, :], (2, 1, SHARE))
+    a_ptrs = a_ptr + offs_m[None, :, None].to(tl.int64) * stride_am + a_offs_k
     b_ptrs = b_ptr + offs_n[None, None, :].to(tl.int64) * stride_bn + offs_k[:, :, None].to(tl.int64) * stride_bk
     b_step = tl.full([], STEP, tl.int64) * stride_bk  # more than int32 holds, where rows of B are far apart
     a_mask = (offs_m < m)[None, :, None]

@@ -1,5 +1,9 @@
 """sliced_k, in both languages: what it computes, what its loads and products are compiled to, which syncs it needs."""
 
+import os
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from unittest import mock
 
@@ -55,6 +59,31 @@ def test_loads_of_a_step_are_wide_and_have_registers_for_all_of_them(task):
 def mma_task(language: str, block_n: int) -> Task:
     config = MatmulConfig(16, block_n, 512, split_k=4, num_warps=4, num_stages=4)
     return Task(contenders.find(f"{language}/sliced_k.mma"), replace(ROUTER, m=16), config, "space", "sm_90a")
+
+
+COMPILE = """
+import sys
+from functools import partial
+from pathlib import Path
+from triton_vs_tilus.bench import contenders
+from triton_vs_tilus.common.kernel import MatmulConfig
+from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.kernels_triton import offline
+kernel = contenders.find("triton/sliced_k.mma")
+config = MatmulConfig(16, 4, 512, split_k=8, num_warps=8, num_stages=6)
+offline.compile_for("sm_90a", Path(sys.argv[1]))
+offline.build(partial(kernel.build, Matmul(16, 256, 7168, layout=Layout.NK), config))
+"""
+
+
+def test_where_threads_cover_the_rows_of_a_triton_swizzles_them_all_the_same(tmp_path):
+    """By itself it does so up to 3.6 alone; see `batched_product`. Where slices come before rows in the order of the
+    tile in shared memory, it is slices that are swizzled."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    subprocess.run([sys.executable, "-c", COMPILE, str(tmp_path)], env=environment, check=True, capture_output=True)
+    (text,) = [path.read_text() for path in tmp_path.glob("*/*.ttgir")]
+    (layout,) = set(re.findall(r"-> !ttg.memdesc<\d+x8x16x64xbf16, (#shared\d*),", text))
+    assert re.search(rf"{layout} = .*maxPhase = 8, order = \[2, 1, 0\]", text)
 
 
 MMA = compiled.wanted(mma_task("triton", 8), mma_task("tilus", 8), mma_task("tilus", 2))
