@@ -234,14 +234,17 @@ def batched_product(
     """fp32 [SPLIT_K, BLOCK_M, BLOCK_N]: SPLIT_K products of one tile of C, whose sum is the tile. Product s multiplies,
     at k_start = 0, STEP, ... below length, the SHARE rows of B from k_start + starts[s] on, as far as K goes."""
     n, k, stride_am, stride_bk, stride_bn = in_units(n, k, stride_am, stride_bk, stride_bn, UNITS)
-    offs_k = starts[:, None] + tl.arange(0, SHARE)[None, :]
-    # This says more than is so of the products, which lie apart: it has Triton deal them out to threads before rows of
-    # A. From 3.7 on it would take rows first. Where threads then cover all rows, A's tile has a row's products side by
-    # side in shared memory, the swizzle is over products, and the 8 rows of an ldmatrix lie in the same banks. Loads
-    # are no wider for it: they run along the longest contiguity, SHARE.
-    a_offs_k = tl.max_contiguous(offs_k[:, None, :], (2, 1, SHARE))
-    a_ptrs = a_ptr + offs_m[None, :, None].to(tl.int64) * stride_am + a_offs_k
-    b_ptrs = b_ptr + offs_n[None, None, :].to(tl.int64) * stride_bn + offs_k[:, :, None].to(tl.int64) * stride_bk
+    # `max_contiguous` says more than is so of the products, which lie apart: it has Triton deal them out to threads
+    # before rows of A and columns of B. From 3.7 on it would take these first. Where threads then cover all rows, A's
+    # tile has a row's products side by side in shared memory, the swizzle is over products, and the 8 rows of an
+    # ldmatrix lie in the same banks; B's likewise. Loads are no wider for it: they run along a longer contiguity.
+    NEAR: tl.constexpr = min(SPLIT_K, 2)
+    of_a = tl.max_contiguous(starts[:, None, None], (NEAR, 1, 1))
+    of_b = tl.max_contiguous(of_a.to(tl.int64) * stride_bk, (NEAR, 1, 1))
+    offs_k = tl.arange(0, SHARE)
+    a_ptrs = a_ptr + offs_m[None, :, None].to(tl.int64) * stride_am + of_a + offs_k[None, None, :]
+    b_ptrs = b_ptr + offs_n[None, None, :].to(tl.int64) * stride_bn + of_b
+    b_ptrs += offs_k[None, :, None].to(tl.int64) * stride_bk
     b_step = tl.full([], STEP, tl.int64) * stride_bk  # more than int32 holds, where rows of B are far apart
     a_mask = (offs_m < m)[None, :, None]
     b_mask = (offs_n < n)[None, None, :]
@@ -251,7 +254,7 @@ def batched_product(
             a = tl.load(a_ptrs, mask=a_mask, other=0.0)
             b = tl.load(b_ptrs) if EVEN_N else tl.load(b_ptrs, mask=b_mask, other=0.0)
         else:
-            k_mask = k_start + offs_k < k
+            k_mask = k_start + starts[:, None] + offs_k[None, :] < k
             a = tl.load(a_ptrs, mask=a_mask & k_mask[:, None, :], other=0.0)
             b = tl.load(b_ptrs, mask=b_mask & k_mask[:, :, None], other=0.0)
         sums = tl.dot(a, b, sums, input_precision="ieee")

@@ -70,20 +70,24 @@ from triton_vs_tilus.common.kernel import MatmulConfig
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_triton import offline
 kernel = contenders.find("triton/sliced_k.mma")
-config = MatmulConfig(16, 4, 512, split_k=8, num_warps=8, num_stages=6)
-offline.compile_for("sm_90a", Path(sys.argv[1]))
-offline.build(partial(kernel.build, Matmul(16, 256, 7168, layout=Layout.NK), config))
+_, place, layout, columns = sys.argv
+config = MatmulConfig(16, int(columns), 1024, split_k=8, num_warps=8, num_stages=4)
+offline.compile_for("sm_90a", Path(place))
+offline.build(partial(kernel.build, Matmul(16, 256, 7168, layout=Layout(layout)), config))
 """
 
 
-def test_where_threads_cover_the_rows_of_a_triton_swizzles_them_all_the_same(tmp_path):
-    """By itself it does so up to 3.6 alone; see `batched_product`. Where slices come before rows in the order of the
-    tile in shared memory, it is slices that are swizzled."""
+@pytest.mark.parametrize(("layout", "columns", "order_of_b"), [("nk", 4, "1, 2, 0"), ("kn", 16, "2, 1, 0")])
+def test_where_threads_cover_a_tile_triton_swizzles_its_rows_all_the_same(layout, columns, order_of_b, tmp_path):
+    """By itself it does so up to 3.6 alone; see `batched_product`. Where products come before rows in the order of a
+    tile in shared memory, it is products that are swizzled."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    subprocess.run([sys.executable, "-c", COMPILE, str(tmp_path)], env=environment, check=True, capture_output=True)
+    command = [sys.executable, "-c", COMPILE, str(tmp_path), layout, str(columns)]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
     (text,) = [path.read_text() for path in tmp_path.glob("*/*.ttgir")]
-    (layout,) = set(re.findall(r"-> !ttg.memdesc<\d+x8x16x64xbf16, (#shared\d*),", text))
-    assert re.search(rf"{layout} = .*maxPhase = 8, order = \[2, 1, 0\]", text)
+    for tile, order in (("16x128", "2, 1, 0"), (f"128x{columns}", order_of_b)):
+        (found,) = set(re.findall(rf"-> !ttg.memdesc<\d+x8x{tile}xbf16, (#shared\d*),", text))
+        assert re.search(rf"{found} = .*order = \[{order}\]", text)
 
 
 MMA = compiled.wanted(mma_task("triton", 8), mma_task("tilus", 8), mma_task("tilus", 2))
