@@ -3,6 +3,9 @@
 By Triton's launcher in C, with TMA descriptors that were encoded before.
 Triton's own call, a function of Python around that launcher, encodes its descriptors anew each time. In versions that
 are not named here it is called, with encoded descriptors.
+
+tilus has no such file: what it compiles has a launch function that takes the tensors themselves and encodes its
+descriptors (kernels_tilus/launching.py).
 """
 
 from collections.abc import Callable, Sequence

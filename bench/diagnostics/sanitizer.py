@@ -52,7 +52,7 @@ PROBLEMS: tuple[Problem, ...] = (
     W4A16Matmul(16, 64, 512),
     W4A16Matmul(5, 72, 384, torch.bfloat16),
 )
-Report = Callable[[str], None]  # what is told while it runs
+Notify = Callable[[str], None]  # called with what is to be told while it runs
 TASK = re.compile(r"^@@ (\d+)$")
 REPORT = "========= "
 # What every run prints, and what ends a run that found nothing.
@@ -151,7 +151,7 @@ def build_all(chosen: Sequence[Task], device: torch.device, deadline_s: float) -
         children.each(build._build, jobs)
 
 
-def run(sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float, report: Report) -> tuple[list[Finding], int]:
+def run(sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float, report: Notify) -> tuple[list[Finding], int]:
     """The findings of one tool over the tasks, and how many of them came to their end. seconds: for a start."""
     findings: list[Finding] = []
     done, first = 0, 0
@@ -176,7 +176,7 @@ def run(sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float, repor
 
 
 def run_shared(
-    sanitizer: str, tools: Sequence[str], chosen: Sequence[Task], shares: int, seconds: float, report: Report
+    sanitizer: str, tools: Sequence[str], chosen: Sequence[Task], shares: int, seconds: float, report: Notify
 ) -> dict[str, tuple[list[Finding], int]]:
     """What `run` returns, by tool. The tools run side by side, and so do shares of the tasks under each."""
     parts = [chosen[first::shares] for first in range(min(shares, len(chosen)))]
