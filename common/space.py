@@ -36,6 +36,7 @@ __all__ = [
     "SLICED_MMA_TILES",
     "STUDY_TILES",
     "TMA_PAIRS_TILES",
+    "TMA_PRODUCER_TILES",
     "TMA_TILES",
     "TMA_TRANSPOSED_TILES",
     "TURNS",
@@ -75,6 +76,7 @@ class Feed(str, Enum):
     COPY = "copy"  # by pointers, cp.async
     COPY_SLICED = "copy_sliced"  # likewise; every warp takes a slice of block_k, and the warps' sums meet at the end
     TMA = "tma"  # by the tensor memory accelerator, Hopper and later
+    TMA_PRODUCER = "tma_producer"  # likewise; a warp that does nothing else issues the copies
     TMA_PAIRS = "tma_pairs"  # by TMA; two blocks, neighbours along M, share each tile of B (multicast)
 
 
@@ -206,6 +208,11 @@ TMA_TRANSPOSED_TILES = [
     *[(32, 64, 128, 4, 3), (32, 64, 128, 4, 4), (32, 64, 256, 4, 4), (32, 128, 128, 4, 5)],
     *[(16, 64, 128, 4, 10), (32, 64, 128, 4, 8)],
 ]
+# One block a multiprocessor, two warpgroups that multiply where the tile has rows for both.
+TMA_PRODUCER_TILES = [
+    *[(64, 64, 64, 4, 12), (64, 64, 128, 4, 6), (64, 128, 64, 4, 8), (64, 256, 64, 4, 5)],
+    *[(128, 64, 64, 8, 8), (128, 128, 64, 8, 6), (128, 128, 128, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 4)],
+]
 TMA_PAIRS_TILES = [
     *[(64, 64, 128, 4, 3), (64, 64, 128, 4, 6), (64, 128, 128, 4, 2), (64, 128, 128, 4, 4), (64, 256, 128, 4, 2)],
     *[(128, 64, 128, 4, 2), (128, 64, 128, 4, 4), (128, 128, 128, 4, 2), (128, 128, 128, 4, 3)],
@@ -233,6 +240,7 @@ def tiles(problem: Matmul) -> Iterator[Tile]:
             *(Tile(*tile, Feed.COPY_SLICED) for tile in COPY_SLICED_TILES if problem.m <= MOST_SLICED_ROWS),
             *(Tile(*tile, Feed.TMA) for tile in TMA_TILES),
             *(Tile(*tile, Feed.TMA, transposed=True) for tile in TMA_TRANSPOSED_TILES),
+            *(Tile(*tile, Feed.TMA_PRODUCER) for tile in TMA_PRODUCER_TILES),
             *(Tile(*tile, Feed.TMA_PAIRS) for tile in TMA_PAIRS_TILES),
         ]
     return (tile for tile in wanted if _rows_fit(tile.block_m, problem.m))

@@ -83,7 +83,7 @@ class BandScript(MmaProduct, WgmmaSpecializedProduct, SimtProduct, EpilogueScrip
         self.engine = build.tile.engine
         self.paired = self.engine == "wgmma_pairs"
         self.cluster_m = wgmma.PAIR if self.paired else 1
-        self.b_along_n = self.engine == "wgmma_kn"
+        self.b_along_n = self.engine == "wgmma" and not self.stored_nk
         self.fed_by_tma = self.engine.startswith("wgmma")
         self.grouped = build.grouped
         self.vector_k, self.vector_n, _ = build.vectors
@@ -199,7 +199,7 @@ class BandScript(MmaProduct, WgmmaSpecializedProduct, SimtProduct, EpilogueScrip
             self.sync()  # other data take the memory in which the sums have met
         if self.engine == "simt":
             self.simt_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end)
-        if self.engine == "wgmma" or self.paired or self.b_along_n:
+        if self.engine == "wgmma" or self.paired:
             self.wgmma_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end, steps_before)
         if self.engine == "wgmma_specialized":
             self.wgmma_specialized_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end)
@@ -243,9 +243,8 @@ def settings(problem: Matmul, config: MatmulConfig, vectors: Vectors) -> Build:
 
 def _engine_for(engine: str, vectors: Vectors, stored_nk: bool) -> str:
     """The config's, or the next that takes these tensors."""
-    if engine.startswith("wgmma") and vectors.k % wgmma.ALIGNMENT:
-        engine = "mma"
-    if engine == "wgmma_kn" and vectors.n % wgmma.ALIGNMENT:
+    along_b = vectors.k if stored_nk else vectors.n
+    if engine.startswith("wgmma") and (vectors.k % wgmma.ALIGNMENT or along_b % wgmma.ALIGNMENT):
         engine = "mma"
     if engine.startswith("mma") and unaligned(vectors, stored_nk):
         engine = "simt"

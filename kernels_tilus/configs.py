@@ -23,15 +23,14 @@ class BandConfig(GroupedConfig):
     mma            mma.sync, fed by cp.async
     mma_sliced     the same by warps that share block_k: each multiplies the whole tile over its slice, and their sums
                    meet in shared memory, once a tile
-    wgmma          Hopper's wgmma, fed by TMA: 64 rows of A, or 128, times block_n columns
-    wgmma_specialized  the same, its copies by a producer warp beside the num_warps that multiply; in no search, see
-                   UNSEARCHED
+    wgmma          Hopper's wgmma, fed by TMA: 64 rows of A, or 128, times block_n columns, 64 of a weight stored [K, N]
+    wgmma_specialized  the same, its copies by a producer warp beside the num_warps that multiply
     wgmma_pairs    the same by pairs of blocks, neighbours along M, that load a tile of the weight together
-    wgmma_kn       the same for a weight stored [K, N], 64 columns of it; in no search, see UNSEARCHED
     wgmma_swapped  wgmma on the transpose, so that few tokens fill a wgmma: 64 rows of the weight, or 128, times
                    block_m tokens
     simt           fp32 on CUDA cores, fed by plain loads
 
+    All but `wgmma` take a weight stored [N, K] alone of those that TMA feeds.
     Tensors whose rows are not aligned to TMA's 16 bytes go through mma; to cp.async's 4 bytes, through simt.
     """
 
@@ -50,7 +49,7 @@ class BandConfig(GroupedConfig):
     @property
     def fed(self) -> Fed:
         """On Hopper."""
-        known = {engine: fed for fed, engine in ENGINES.items()} | UNSEARCHED
+        known = {engine: fed for fed, engine in ENGINES.items()}
         feed, transposed = known.get(self.engine, (Feed.COPY, False))
         return Fed(feed, transposed, self.engine.partition("_")[0])
 
@@ -62,13 +61,11 @@ ENGINES = {
     (Feed.COPY, False): "mma",
     (Feed.COPY_SLICED, False): "mma_sliced",
     (Feed.TMA, False): "wgmma",
+    (Feed.TMA_PRODUCER, False): "wgmma_specialized",
     (Feed.TMA, True): "wgmma_swapped",
     (Feed.TMA_PAIRS, False): "wgmma_pairs",
 }
-# Engines that have not run on a GPU: right in the interpreter, their instructions and descriptors compared with a model
-# of PTX' layouts. `own_fields` does not offer them, so no search tries one.
-UNSEARCHED = {"wgmma_kn": (Feed.TMA, False), "wgmma_specialized": (Feed.TMA, False)}
-KNOWN = [*ENGINES.values(), *UNSEARCHED, "simt"]
+KNOWN = [*ENGINES.values(), "simt"]
 
 
 def band_space(problem: Matmul, splits: tuple[int, ...]) -> Space:
@@ -120,15 +117,16 @@ def supports_product(problem: Matmul, config: BandConfig | None = None) -> str |
             reason = needs_simt(problem) or mma.supports(config, sliced=False)
         case "mma_sliced":
             reason = needs_simt(problem) or mma.supports(config, sliced=True)
-        case "wgmma" | "wgmma_specialized":
+        case "wgmma":
+            rows, columns = config.block_m, config.block_n
+            reason = needs_simt(problem) or wgmma.supports(problem, config, rows, columns, along_n=True)
+        case "wgmma_specialized":
             reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_m, config.block_n)
         case "wgmma_pairs":
             reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_m, config.block_n)
             reason = reason or wgmma.supports_pairs(problem, config)
             if config.group_m % wgmma.PAIR:
                 reason = f"group_m is {config.group_m}; accepted: an even number, as blocks come in pairs"
-        case "wgmma_kn":
-            reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_m, config.block_n, Layout.KN)
         case "wgmma_swapped":
             reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_n, config.block_m)
         case "simt":

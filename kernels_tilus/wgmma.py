@@ -210,28 +210,27 @@ def read_from_here(script: tilus.Script, acc: RegisterTensor) -> None:
     script._builder.append(ReadFromHereInst(None, (acc,)))
 
 
-def supports(problem: Matmul, config: MatmulConfig, rows: int, columns: int, stored: Layout = Layout.NK) -> str | None:
-    """rows, columns: of a block's tile, or, with operands swapped, of its transpose. stored: the weight that the engine
-    reads."""
+def supports(problem: Matmul, config: MatmulConfig, rows: int, columns: int, *, along_n: bool = False) -> str | None:
+    """rows, columns: of a block's tile, or, with operands swapped, of its transpose. along_n: the engine takes a weight
+    stored [K, N], too."""
     if (devices.capability() or (9, 0)) != (9, 0):
         return "wgmma is Hopper's alone, compute capability 9.0"
-    if problem.layout is not stored:
-        return (
-            f"this engine's wgmma reads the weight along {stored.name[1]}: it must be stored [{', '.join(stored.name)}]"
-        )
+    stored_kn = problem.layout is Layout.KN
+    if stored_kn and not along_n:
+        return "this engine's wgmma reads the weight along K: it must be stored [N, K]"
     if problem.k % ALIGNMENT:
         return f"K = {problem.k}: TMA takes rows of 16-byte multiples, K a multiple of {ALIGNMENT}"
-    if stored is Layout.KN and problem.n % ALIGNMENT:
+    if stored_kn and problem.n % ALIGNMENT:
         return f"N = {problem.n}: TMA takes rows of 16-byte multiples, N a multiple of {ALIGNMENT}"
-    if stored is Layout.KN and columns != COLUMNS_ALONG_N:
+    if stored_kn and columns != COLUMNS_ALONG_N:
         return f"{columns} columns; accepted: {COLUMNS_ALONG_N}, a swizzled row of the weight stored [K, N]"
     if config.num_warps not in [WARPGROUP * count for count in WARPGROUPS]:
         return f"{config.num_warps} warps; accepted: 4 or 8, as wgmma is a warpgroup's, 4 warps, and two share a tile"
-    _, along_n = warpgroups_along(rows, config.num_warps // WARPGROUP)
-    if rows % ROWS or columns % (along_n * COLUMNS) or config.block_k % STEP_K:
-        least = f"{ROWS}x{along_n * COLUMNS}x{STEP_K}"
+    _, warpgroups_along_n = warpgroups_along(rows, config.num_warps // WARPGROUP)
+    if rows % ROWS or columns % (warpgroups_along_n * COLUMNS) or config.block_k % STEP_K:
+        least = f"{ROWS}x{warpgroups_along_n * COLUMNS}x{STEP_K}"
         return f"wgmma of {rows}x{columns}x{config.block_k}: not a multiple of {least}"
-    if stored is Layout.KN and along_n > 1:
+    if stored_kn and warpgroups_along_n > 1:
         return f"{rows} rows of {config.num_warps} warps; accepted: more, as columns of one swizzled row are not shared"
     if max(rows, columns) > MOST_ROWS:
         return f"wgmma of {rows}x{columns}: a TMA copies {MOST_ROWS} rows at most"

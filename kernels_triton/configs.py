@@ -32,6 +32,8 @@ class BandConfig(GroupedConfig):
         """As BandConfig has them, or why it has none."""
         if feed is Feed.TMA_PAIRS:
             return "Triton has no multicast between the blocks of a cluster"
+        if feed is Feed.TMA_PRODUCER:
+            return "a loop that Triton specializes warps of was wrong on Hopper in 3.6, and refused in 3.7"
         return {"swap": transposed, "tma": feed is Feed.TMA, "sliced": feed is Feed.COPY_SLICED}
 
     @property

@@ -170,7 +170,7 @@ def test_operands_off_the_alignment_go_through_an_engine_that_takes_them(config,
 @pytest.mark.parametrize(
     "problem, config, reason",
     [
-        (replace(RAGGED, layout=KN), ON_TENSOR_CORES[1], "must be stored [N, K]"),
+        (replace(RAGGED, layout=KN), ON_TENSOR_CORES[6], "must be stored [N, K]"),
         (replace(RAGGED, k=580), ON_TENSOR_CORES[1], "K = 580: TMA takes rows of 16-byte multiples"),
         (RAGGED, replace(ON_TENSOR_CORES[1], num_warps=2), "2 warps; accepted: 4 or 8, as wgmma is a warpgroup's"),
         (RAGGED, replace(ON_TENSOR_CORES[1], num_warps=8, block_n=16), "64x16x64: not a multiple of 64x32x64"),
@@ -199,7 +199,7 @@ def test_what_an_engine_cannot_take_has_a_reason(problem, config, reason):
 @pytest.mark.parametrize("problem", [RAGGED, Matmul(4, 7, 129), Matmul(64, 64, 512, FP32)], ids=lambda p: p.name)
 def test_the_space_holds_what_the_problem_can_run_on(problem):
     engines = {config.engine for config in configs.band_space(problem, (1, 2)).configs}
-    on_tensor_cores = {"mma", "mma_sliced", "wgmma", "wgmma_pairs", "wgmma_swapped"}
+    on_tensor_cores = {"mma", "mma_sliced", "wgmma", "wgmma_pairs", "wgmma_specialized", "wgmma_swapped"}
     assert engines == (on_tensor_cores if problem is RAGGED else {"simt"})
 
 

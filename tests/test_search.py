@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -360,6 +361,20 @@ def test_the_sample_has_as_many_tiles_as_it_has_room_for(tuned_tables):
     assert len({config.block_k for config in chosen[1:]}) == 8
     again = sample(made_up(space=space), PROBLEM, 17, "none")
     assert again[:9] == chosen and {config.block_k for config in again[9:16]} == {32, 48, 64, 80, 96, 112, 128}
+
+
+@pytest.mark.parametrize("language", ["triton", "tilus"])
+def test_no_way_to_feed_a_tile_crowds_out_another(language, tuned_tables):
+    """Copies by pointers have most of the tiles, and splits multiply them."""
+    problem = Matmul(512, 256, 7168, layout=Layout.KN)
+    kernel = find(f"{language}/decompose_k.vector_pdl")
+
+    def ways(configs) -> Counter:
+        return Counter((point_of(config)["feed"], point_of(config)["transposed"]) for config in configs)
+
+    counts = ways(sample(kernel, problem, 25, "none")[1:])
+    assert counts.keys() == ways(kernel.configs(problem)).keys()
+    assert max(counts.values()) - min(counts.values()) <= 1
 
 
 def test_a_small_space_is_tried_whole(tuned_tables):

@@ -1,8 +1,5 @@
 """wgmma on a weight stored [K, N], and by two warpgroups: the descriptors and transpose bits in tilus' source, by a
-model of PTX' layouts.
-
-No GPU has run either. The model is held by the engine that has: one warpgroup on a weight stored [N, K].
-"""
+model of PTX' layouts, which one warpgroup on a weight stored [N, K] holds."""
 
 import re
 from dataclasses import replace
@@ -25,13 +22,11 @@ from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.space import Feed
 from triton_vs_tilus.kernels_tilus import band, configs, wgmma
-from triton_vs_tilus.kernels_tilus.configs import UNSEARCHED, BandConfig
+from triton_vs_tilus.kernels_tilus.configs import BandConfig
 
 KN = Matmul(256, 256, 1024, layout=Layout.KN)
 NK = replace(KN, layout=Layout.NK)
-ALONG_N = BandConfig(128, 64, 128, 1, 4, 3, engine="wgmma_kn")
-ALONG_K = replace(ALONG_N, engine="wgmma")
-PROBLEM_OF = {ALONG_K: NK, ALONG_N: KN}
+WGMMA = BandConfig(128, 64, 128, 1, 4, 3, engine="wgmma")
 ROW_BYTES, ROWS_OF_PATTERN, ELEMENT_BYTES, STEP = 128, 8, 2, 16
 
 
@@ -117,18 +112,18 @@ def check_places(found: list[Instruction], rows: int) -> None:
 
 
 def test_the_model_holds_for_what_runs_on_a_gpu(tmp_path):
-    found = instructions(source_of(ALONG_K, NK, tmp_path))
+    found = instructions(source_of(WGMMA, NK, tmp_path))
     assert {one.transposed for one in found} == {(False, False)}
-    check_places(found, ALONG_K.block_m)
+    check_places(found, WGMMA.block_m)
 
 
 def test_a_weight_stored_kn_is_read_where_tma_puts_it(tmp_path):
     """Of a chunk of 64 of K: rows of K, 128 bytes of N each; an instruction takes 16 of them, 2048 bytes."""
-    text = source_of(ALONG_N, KN, tmp_path)
+    text = source_of(WGMMA, KN, tmp_path)
     assert re.search(r"wgmma\.mma_async\.sync\.aligned\.m64n64k16\.f32\.bf16\.bf16 [^;]*%32, %33, 1, 1, 1, 0, 1;", text)
     found = instructions(text)
     assert {one.transposed for one in found} == {(False, True)}
-    check_places(found, ALONG_N.block_m)
+    check_places(found, WGMMA.block_m)
     assert [one.b.start for one in found[::2]] == [0, 2048, 4096, 6144] and {one.b.stride for one in found} == {1024}
     boxes = re.findall(r"tma_box_shape\w*\[\d\] = uint32_t\((\d+)u\)", text)
     assert sorted(boxes) == sorted(["64", "128", "64", "64"]) and text.count("TENSOR_MAP_SWIZZLE_128B") == 2
@@ -137,7 +132,7 @@ def test_a_weight_stored_kn_is_read_where_tma_puts_it(tmp_path):
 @pytest.mark.parametrize("block_m, shared, rows", [(128, "a", 64), (64, "b", 64)], ids=["rows", "columns"])
 def test_two_warpgroups_read_a_part_of_an_operand_each(block_m, shared, rows, tmp_path):
     """The tile is 128 columns wide; of 64 rows, the warpgroups share the columns."""
-    config = replace(ALONG_K, block_m=block_m, block_n=128, block_k=64, num_warps=8)
+    config = replace(WGMMA, block_m=block_m, block_n=128, block_k=64, num_warps=8)
     text = source_of(config, NK, tmp_path)
     begin = (
         r"shared_addr_of_warpgroup = \(\(\w*shfl_sync_i32\(.*threadIdx\.x / 128\), 0\) \* (\d+)\) \+ shared_addr\w*\);"
@@ -173,24 +168,24 @@ def test_two_warpgroups_hold_each_sum_once(rows, columns):
 
 def test_without_the_bit_another_element_would_be_read(tmp_path):
     """As tilus 0.2.0 issues it, of the same tile: what the model is for."""
-    found = [one._replace(transposed=(False, False)) for one in instructions(source_of(ALONG_N, KN, tmp_path))]
+    found = [one._replace(transposed=(False, False)) for one in instructions(source_of(WGMMA, KN, tmp_path))]
     with pytest.raises(AssertionError):
-        check_places(found, ALONG_N.block_m)
+        check_places(found, WGMMA.block_m)
 
 
 def test_the_emitter_of_tilus_drops_the_bit_and_ours_changes_nothing_else(tmp_path, monkeypatch):
     """notes/tilus_hopper.md, 18. Where this fails, tilus is mended, and its emitter can stand again."""
-    ours = {config: instructions(source_of(config, of, tmp_path)) for config, of in PROBLEM_OF.items()}
+    ours = {problem: instructions(source_of(WGMMA, problem, tmp_path)) for problem in (NK, KN)}
     monkeypatch.setitem(BaseInstEmitter.REGISTRY[WgmmaMmaSSInst], nvgpu_sm90a, WgmmaMmaSSEmitter)
-    theirs = {config: instructions(source_of(config, of, tmp_path)) for config, of in PROBLEM_OF.items()}
-    assert theirs[ALONG_K] == ours[ALONG_K]
-    assert theirs[ALONG_N] == [one._replace(transposed=(False, False)) for one in ours[ALONG_N]]
+    theirs = {problem: instructions(source_of(WGMMA, problem, tmp_path)) for problem in (NK, KN)}
+    assert theirs[NK] == ours[NK]
+    assert theirs[KN] == [one._replace(transposed=(False, False)) for one in ours[KN]]
 
 
 def test_it_is_compiled_without_waits_for_each_product(tmp_path):
     if compilers.nvcc() is None:
         pytest.skip("there is no nvcc")
-    text = source_of(ALONG_N, KN, tmp_path)
+    text = source_of(WGMMA, KN, tmp_path)
     (tmp_path / "source.cu").write_text(text)
     log = resources.nvcc(tmp_path / "source.cu", "sm_90a")
     assert "Used" in log and "0 bytes spill stores" in log and "serialized" not in log
@@ -204,7 +199,7 @@ def test_it_is_right_on_shapes_that_fit_no_tile(name, device):
     problem = Matmul(70, 136, 584, layout=Layout.KN, epilogue=Epilogue.RELU)
     settings = {"programs": 5} if name == "stream_k" else {}
     split_k = 1 if name in ("data_parallel", "stream_k") else 4
-    config = kernel.config_type(64, 64, 64, split_k, 4, 3, engine="wgmma_kn", **settings)
+    config = kernel.config_type(64, 64, 64, split_k, 4, 3, engine="wgmma", **settings)
     assert kernel.supports(problem, config) is None
     inputs = problem.inputs(device)
     out = torch.full((problem.m, problem.n), float("nan"), dtype=problem.out_dtype, device=device)
@@ -215,23 +210,24 @@ def test_it_is_right_on_shapes_that_fit_no_tile(name, device):
 @pytest.mark.parametrize(
     ("problem", "config", "reason"),
     [
-        (NK, ALONG_N, "reads the weight along N: it must be stored [K, N]"),
-        (replace(KN, n=260), ALONG_N, "N = 260: TMA takes rows of 16-byte multiples"),
-        (KN, replace(ALONG_N, block_n=128), "128 columns; accepted: 64"),
+        (KN, replace(WGMMA, engine="wgmma_pairs"), "reads the weight along K: it must be stored [N, K]"),
+        (replace(KN, n=260), WGMMA, "N = 260: TMA takes rows of 16-byte multiples"),
+        (KN, replace(WGMMA, block_n=128), "128 columns; accepted: 64"),
+        (KN, replace(WGMMA, block_m=64, num_warps=8), "columns of one swizzled row are not shared"),
     ],
 )
 def test_what_it_cannot_take_has_a_reason(problem, config, reason):
-    assert configs.supports(KN, ALONG_N) is None
+    assert configs.supports(KN, WGMMA) is None
     assert reason in configs.supports(problem, config)
 
 
-def test_no_search_tries_it_before_a_gpu_has_run_it():
-    assert "wgmma_kn" not in {config.engine for config in configs.band_space(KN, (1, 2)).configs}
-    assert UNSEARCHED.keys().isdisjoint(configs.ENGINES.values())
-    assert ALONG_N.fed.feed is Feed.TMA and ALONG_N.fed.instruction == "wgmma"
+def test_a_search_tries_it_on_either_weight():
+    tried = {(config.block_n, config.engine) for config in configs.band_space(KN, (1, 2)).configs}
+    assert {block_n for block_n, engine in tried if engine == "wgmma"} == {64}
+    assert WGMMA.fed == (Feed.TMA, False, "wgmma")
 
 
 def test_rows_of_the_weight_off_the_alignment_go_through_mma():
     vectors = band.Vectors(k=8, n=4, c=2)
-    assert band.settings(KN, ALONG_N, vectors).tile.engine == "mma"
-    assert band.settings(KN, ALONG_N, vectors._replace(n=8)).tile.engine == "wgmma_kn"
+    assert band.settings(KN, WGMMA, vectors).tile.engine == "mma"
+    assert band.settings(KN, WGMMA, vectors._replace(n=8)).tile.engine == "wgmma"

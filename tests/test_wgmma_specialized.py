@@ -1,5 +1,5 @@
 """A producer warp beside the warpgroups that multiply: right under every protocol, its own warp to the last copy, and
-gone after it. No GPU has run it."""
+gone after it."""
 
 import re
 from dataclasses import replace
@@ -17,6 +17,7 @@ from triton_vs_tilus.common import compilers
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.space import Feed
 from triton_vs_tilus.kernels_tilus import configs, interpreter, wgmma_specialized
 from triton_vs_tilus.kernels_tilus.configs import BandConfig
 
@@ -122,6 +123,9 @@ def test_what_it_cannot_take_has_a_reason():
     assert "must be stored [N, K]" in configs.supports(replace(RAGGED, layout=Layout.KN), SPECIALIZED)
 
 
-def test_no_search_tries_it_before_a_gpu_has_run_it():
-    assert "wgmma_specialized" in configs.UNSEARCHED
-    assert "wgmma_specialized" not in {config.engine for config in configs.band_space(RAGGED, (1, 2)).configs}
+def test_a_search_tries_it_where_it_can_run():
+    def tried(name: str) -> set[str]:
+        return {config.engine for config in contenders.find(f"tilus/{name}").configs(RAGGED)}
+
+    assert SPECIALIZED.fed == (Feed.TMA_PRODUCER, False, "wgmma")
+    assert "wgmma_specialized" in tried("atomic") and "wgmma_specialized" not in tried("stream_k")

@@ -75,7 +75,8 @@ def test_an_application_with_packages_of_the_same_names_calls_both_languages(sit
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text('NAME = "the application\'s own"\n')
     (tmp_path / "main.py").write_text(APPLICATION)
-    environment = {**os.environ, "PYTHONPATH": str(site), "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+    paths = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])  # tilus may lie there
+    environment = {**os.environ, "PYTHONPATH": paths, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
         [sys.executable, "main.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
     )

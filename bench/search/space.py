@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from math import log2
 from typing import Any
@@ -44,7 +44,8 @@ def first_tries(kernel: Kernel, problem: Problem, budget: Budget, slug: str) -> 
 def sample(kernel: Kernel, problem: Problem, count: int, slug: str) -> list[Config]:
     """At most `count` different configs: the heuristic's, the tuned ones of this and the nearest problems, and a random
     part of the rest of the space. The known ones are at most half. The part depends on the problem's name alone, is the
-    same in both languages where both can run it, and holds as many different compilations as it has room for."""
+    same in both languages where both can run it, and holds as many configs of one way to feed a tile as of another, and
+    of each as many different compilations as it has room for."""
     first = _known(kernel, problem, slug)[: max(1, count // 2)]
     rest = [config for config in kernel.configs(problem) if config not in first]
     return first + _spread(rest, problem.name)[: count - len(first)]
@@ -57,13 +58,25 @@ def _known(kernel: Kernel, problem: Problem, slug: str) -> list[Config]:
 
 
 def _spread(configs: Sequence[Config], seed: str) -> list[Config]:
-    """In random order, but one config of each compilation before a second one of any."""
-    seen: Counter[tuple[Any, ...]] = Counter()
+    """In random order, but one config of each compilation before a second one of any, and one of each way to feed a
+    tile likewise."""
+    drawn = sorted(configs, key=lambda config: _drawn(config, seed))
+    return _in_turn(_in_turn(drawn, compiled_fields), _way)
+
+
+def _in_turn(configs: Sequence[Config], kind: Callable[[Config], Any]) -> list[Config]:
+    """The first of each kind, then the second of each, ..."""
+    seen: Counter[Any] = Counter()
     ranked = []
-    for config in sorted(configs, key=lambda config: _drawn(config, seed)):
-        ranked.append((seen[compiled_fields(config)], config))
-        seen[compiled_fields(config)] += 1
+    for config in configs:
+        ranked.append((seen[kind(config)], config))
+        seen[kind(config)] += 1
     return [config for _, config in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _way(config: Config) -> tuple[Any, ...]:
+    point = point_of(config)
+    return point.get("feed"), point.get("transposed")
 
 
 def _drawn(config: Config, seed: str) -> str:

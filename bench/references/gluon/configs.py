@@ -45,6 +45,8 @@ class GluonConfig(GroupedConfig):
         """As GluonConfig has them, or why it has none."""
         if feed is Feed.COPY:
             return "Gluon's kernels copy by TMA alone"
+        if feed is Feed.TMA_PRODUCER:
+            return "a producer's warp issues every copy here: what tma says is the same"
         return {"swap": transposed, "pairs": feed is Feed.TMA_PAIRS}
 
     @property
