@@ -78,12 +78,20 @@ def test_what_is_not_faster_by_the_margin_is_not_taken():
 
 
 def test_the_farther_the_measured_problem_the_more_it_must_have_won_by():
-    here = measured(ROUTER, **{FASTER: 9.5})
-    assert chosen(replace(ROUTER, k=7000), here) == FASTER
-    assert chosen(replace(ROUTER, k=3584), here) is None
-    won_by_far = measured(ROUTER, **{FASTER: 5.0})
-    assert chosen(replace(ROUTER, k=3584), won_by_far) == FASTER
-    assert chosen(replace(ROUTER, k=64), won_by_far) is None
+    many = replace(ROUTER, m=256)
+    here, won_by_far = measured(many, **{FASTER: 9.5}), measured(many, **{FASTER: 5.0})
+    assert chosen(replace(many, k=7000), here) == FASTER
+    assert chosen(replace(many, k=3584), here) is None
+    assert chosen(replace(many, k=3584), won_by_far) == FASTER
+    assert chosen(replace(many, k=64), won_by_far) is None
+
+
+def test_up_to_64_tokens_what_is_smaller_than_the_measured_is_one_unit_away_at_most():
+    for tokens, taken in ((64, FASTER), (256, None)):
+        here = replace(ROUTER, m=tokens)
+        assert chosen(replace(here, n=64, k=2048), measured(here, **{FASTER: 9.3})) == taken
+        assert chosen(replace(here, n=64, k=2048), measured(here, **{FASTER: 9.4})) is None
+        assert chosen(replace(here, n=512, k=2048), measured(here, **{FASTER: 8.3})) is None
 
 
 def test_a_weight_much_larger_than_any_that_was_measured_is_torchs():
