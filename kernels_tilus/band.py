@@ -83,7 +83,8 @@ class BandScript(MmaProduct, WgmmaSpecializedProduct, SimtProduct, EpilogueScrip
         self.engine = build.tile.engine
         self.paired = self.engine == "wgmma_pairs"
         self.cluster_m = wgmma.PAIR if self.paired else 1
-        self.b_along_n = self.engine == "wgmma" and not self.stored_nk
+        self.a_along_m = self.engine == "wgmma_swapped" and not self.stored_nk
+        self.b_along_n = self.engine in ("wgmma", "wgmma_specialized") and not self.stored_nk
         self.fed_by_tma = self.engine.startswith("wgmma")
         self.grouped = build.grouped
         self.vector_k, self.vector_n, _ = build.vectors

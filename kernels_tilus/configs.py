@@ -23,14 +23,14 @@ class BandConfig(GroupedConfig):
     mma            mma.sync, fed by cp.async
     mma_sliced     the same by warps that share block_k: each multiplies the whole tile over its slice, and their sums
                    meet in shared memory, once a tile
-    wgmma          Hopper's wgmma, fed by TMA: 64 rows of A, or 128, times block_n columns, 64 of a weight stored [K, N]
+    wgmma          Hopper's wgmma, fed by TMA: 64 rows of A, or 128, times block_n columns
     wgmma_specialized  the same, its copies by a producer warp beside the num_warps that multiply
     wgmma_pairs    the same by pairs of blocks, neighbours along M, that load a tile of the weight together
     wgmma_swapped  wgmma on the transpose, so that few tokens fill a wgmma: 64 rows of the weight, or 128, times
                    block_m tokens
     simt           fp32 on CUDA cores, fed by plain loads
 
-    All but `wgmma` take a weight stored [N, K] alone of those that TMA feeds.
+    wgmma_pairs takes a weight stored [N, K] alone.
     Tensors whose rows are not aligned to TMA's 16 bytes go through mma; to cp.async's 4 bytes, through simt.
     """
 
@@ -117,18 +117,15 @@ def supports_product(problem: Matmul, config: BandConfig | None = None) -> str |
             reason = needs_simt(problem) or mma.supports(config, sliced=False)
         case "mma_sliced":
             reason = needs_simt(problem) or mma.supports(config, sliced=True)
-        case "wgmma":
-            rows, columns = config.block_m, config.block_n
-            reason = needs_simt(problem) or wgmma.supports(problem, config, rows, columns, along_n=True)
-        case "wgmma_specialized":
-            reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_m, config.block_n)
+        case "wgmma" | "wgmma_specialized":
+            reason = needs_simt(problem) or wgmma.supports(problem, config)
         case "wgmma_pairs":
-            reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_m, config.block_n)
+            reason = needs_simt(problem) or wgmma.supports(problem, config)
             reason = reason or wgmma.supports_pairs(problem, config)
             if config.group_m % wgmma.PAIR:
                 reason = f"group_m is {config.group_m}; accepted: an even number, as blocks come in pairs"
         case "wgmma_swapped":
-            reason = needs_simt(problem) or wgmma.supports(problem, config, config.block_n, config.block_m)
+            reason = needs_simt(problem) or wgmma.supports(problem, config, swapped=True)
         case "simt":
             reason = simt.supports(config)
         case unknown:

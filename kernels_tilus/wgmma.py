@@ -9,8 +9,8 @@ Two warpgroups share a tile: each has half of its rows, or, of a tile of 64 rows
 wgmma of one warpgroup; `_WgmmaOfWarpgroups` issues one a warpgroup, each from where its part of the operands begins.
 
 tilus 0.2.0 issues every wgmma with the transpose bits 0, for operands stored along K; `_WgmmaOfWarpgroups` sets them
-where a tile's layout says so. Of a Script with `b_along_n` B is stored [K, N], and read along N. Its tile is 64 columns
-wide, one swizzled row of TMA: the interpreter has no view of two such tiles as one.
+where a tile's layout says so. Of a Script with `b_along_n` B is stored [K, N], and read along N, with `a_along_m` A
+[K, M]: in tiles of 64 by 64, one swizzled row of TMA each, side by side in the operand of a wgmma.
 
 Of a Script that is `paired`, blocks 2i and 2i + 1 along x are a cluster with the same columns and the same K. Each
 loads its own rows of A, and of B every other tile along K, for both (multicast): B is read from L2 once for two blocks.
@@ -60,7 +60,6 @@ from triton_vs_tilus.common.problem import Layout, Matmul
 ROWS = 64  # of one wgmma
 COLUMNS = 16  # of the narrowest tile; wgmma's are 8, mma.py's rows 16
 STEP_K = 64  # half-precision elements of a 128-byte row, the widest swizzle
-COLUMNS_ALONG_N = STEP_K  # of a tile of B stored [K, N]: the same row, along N
 WIDEST_SWIZZLE = Swizzle(base=3, bits=3, shift=3)  # of half-precision elements: the 16 bytes of 8, in rows of 128 bytes
 ALIGNMENT = 8  # elements: TMA takes addresses and row strides of 16 bytes
 WARPGROUP = 4  # warps
@@ -210,28 +209,23 @@ def read_from_here(script: tilus.Script, acc: RegisterTensor) -> None:
     script._builder.append(ReadFromHereInst(None, (acc,)))
 
 
-def supports(problem: Matmul, config: MatmulConfig, rows: int, columns: int, *, along_n: bool = False) -> str | None:
-    """rows, columns: of a block's tile, or, with operands swapped, of its transpose. along_n: the engine takes a weight
-    stored [K, N], too."""
+def supports(problem: Matmul, config: MatmulConfig, *, swapped: bool = False) -> str | None:
+    """swapped: a tile is computed as its transpose."""
+    rows, columns = (config.block_n, config.block_m) if swapped else (config.block_m, config.block_n)
     if (devices.capability() or (9, 0)) != (9, 0):
         return "wgmma is Hopper's alone, compute capability 9.0"
     stored_kn = problem.layout is Layout.KN
-    if stored_kn and not along_n:
-        return "this engine's wgmma reads the weight along K: it must be stored [N, K]"
     if problem.k % ALIGNMENT:
         return f"K = {problem.k}: TMA takes rows of 16-byte multiples, K a multiple of {ALIGNMENT}"
     if stored_kn and problem.n % ALIGNMENT:
         return f"N = {problem.n}: TMA takes rows of 16-byte multiples, N a multiple of {ALIGNMENT}"
-    if stored_kn and columns != COLUMNS_ALONG_N:
-        return f"{columns} columns; accepted: {COLUMNS_ALONG_N}, a swizzled row of the weight stored [K, N]"
     if config.num_warps not in [WARPGROUP * count for count in WARPGROUPS]:
         return f"{config.num_warps} warps; accepted: 4 or 8, as wgmma is a warpgroup's, 4 warps, and two share a tile"
     _, warpgroups_along_n = warpgroups_along(rows, config.num_warps // WARPGROUP)
-    if rows % ROWS or columns % (warpgroups_along_n * COLUMNS) or config.block_k % STEP_K:
-        least = f"{ROWS}x{warpgroups_along_n * COLUMNS}x{STEP_K}"
+    least_columns = warpgroups_along_n * (STEP_K if stored_kn and not swapped else COLUMNS)
+    if rows % ROWS or columns % least_columns or config.block_k % STEP_K:
+        least = f"{ROWS}x{least_columns}x{STEP_K}"
         return f"wgmma of {rows}x{columns}x{config.block_k}: not a multiple of {least}"
-    if stored_kn and warpgroups_along_n > 1:
-        return f"{rows} rows of {config.num_warps} warps; accepted: more, as columns of one swizzled row are not shared"
     if max(rows, columns) > MOST_ROWS:
         return f"wgmma of {rows}x{columns}: a TMA copies {MOST_ROWS} rows at most"
     if rows * columns > MOST_SUMS * 32 * config.num_warps:
@@ -241,6 +235,8 @@ def supports(problem: Matmul, config: MatmulConfig, rows: int, columns: int, *, 
 
 def supports_pairs(problem: Matmul, config: MatmulConfig) -> str | None:
     """Of what `supports` takes."""
+    if problem.layout is Layout.KN:
+        return "pairs of blocks read the weight along K: it must be stored [N, K]"
     if config.block_k % (PAIR * STEP_K):
         return f"block_k is {config.block_k}; accepted: a multiple of {PAIR * STEP_K}, half of it loaded by each block"
     if (tiles := cdiv(problem.m, config.block_m)) % PAIR:
@@ -264,9 +260,20 @@ def shared_beside_barriers(script: tilus.Script, dtype: DataType, shape: Sequenc
     return tensor
 
 
+def stages(script: tilus.Script, extent: int, stored_along_k: bool) -> SharedTensor:
+    """Chunks of STEP_K of an operand: [extent, STEP_K] each, or tiles of [STEP_K along K, STEP_K]."""
+    chunks = script.num_stages * (script.block_k // STEP_K)
+    if stored_along_k:
+        return shared_beside_barriers(script, dtype=script.dtype, shape=[chunks, extent, STEP_K])
+    shape = [chunks, extent // STEP_K, STEP_K, STEP_K]
+    tiles = shared_beside_barriers(script, dtype=script.dtype, shape=shape)
+    script.annotate_layout(tiles, shared_row_major(*shape).apply_swizzle(WIDEST_SWIZZLE))
+    return tiles
+
+
 class WgmmaProduct(tilus.Script):
-    """Of a Script with block_k, num_stages, num_warps and dtype, fp16 or bf16; with paired and b_along_n, see above,
-    and cluster_m: PAIR where it is paired, else 1."""
+    """Of a Script with block_k, num_stages, num_warps and dtype, fp16 or bf16; with paired, a_along_m and b_along_n,
+    see above, and cluster_m: PAIR where it is paired, else 1."""
 
     def wgmma_product(
         self,
@@ -279,15 +286,13 @@ class WgmmaProduct(tilus.Script):
         k_end: int32,
         steps_before: int32,
     ) -> None:
-        """acc fp32 [rows, columns] += A[offset_a:, k_begin:k_end] @ B[offset_b:, k_begin:k_end].T, or, b_along_n,
-        @ B[k_begin:k_end, offset_b:]. A is stored along K, B along K or N. steps_before: of earlier products of this
-        block here, as barriers go on counting; none where paired. Ends in a sync, of the cluster where paired."""
+        """acc fp32 [rows, columns] += A[offset_a:, k_begin:k_end] @ B[offset_b:, k_begin:k_end].T. A is stored so, or,
+        a_along_m, [K, M]; B so, or, b_along_n, [K, N]. steps_before: of earlier products of this block here, as
+        barriers go on counting; none where paired. Ends in a sync, of the cluster where paired."""
         rows, columns = acc.shape
         chunks = self.block_k // STEP_K
-        sa = shared_beside_barriers(self, dtype=self.dtype, shape=[self.num_stages * chunks, rows, STEP_K])
-        sb = shared_beside_barriers(self, dtype=self.dtype, shape=[self.num_stages * chunks, columns, STEP_K])
-        if self.b_along_n:  # columns are STEP_K, so sb has the same shape
-            self.annotate_layout(sb, shared_row_major(*sb.shape).apply_swizzle(WIDEST_SWIZZLE))
+        sa = stages(self, rows, not self.a_along_m)
+        sb = stages(self, columns, not self.b_along_n)
         full = self.mbarrier.alloc(counts=[1 for _ in range(self.num_stages)])
         if self.paired:
             read = self.mbarrier.alloc(counts=[PAIR for _ in range(self.num_stages)])
@@ -307,10 +312,7 @@ class WgmmaProduct(tilus.Script):
                     self.mbarrier.wait(full[current], phase=phase)
                     self.wgmma.fence()
                     for chunk in range(chunks):
-                        if self.b_along_n:
-                            self.wgmma.mma(sa[current * chunks + chunk], sb[current * chunks + chunk], acc)
-                        else:
-                            self.wgmma.mma(sa[current * chunks + chunk], sb[current * chunks + chunk].transpose(), acc)
+                        self.multiply_chunk(acc, sa[current * chunks + chunk], sb[current * chunks + chunk])
                     self.wgmma.commit_group()
                     current += 1
                     if current == self.num_stages:
@@ -328,7 +330,7 @@ class WgmmaProduct(tilus.Script):
                         self.mbarrier.wait(read[fill], phase=fill_phase, scope="cluster")
                 if fill_k < k_end:
                     with self.single_warp():
-                        self.fill_stage(ga, gb, sa, sb, full, fill, offset_a, offset_b, fill_k)
+                        self.fill_stage(ga, gb, sa, sb, full, fill, rows + columns, offset_a, offset_b, fill_k)
                 fill_k += self.block_k
                 fill += 1
                 if fill == self.num_stages:
@@ -343,6 +345,16 @@ class WgmmaProduct(tilus.Script):
         self.free_shared(sa)
         self.free_shared(sb)
 
+    def multiply_chunk(self, acc: RegisterTensor, a: SharedTensor, b: SharedTensor) -> None:
+        """acc += a @ b, chunks of STEP_K as `stages` has them: tiles of one are put side by side."""
+        rows, columns = acc.shape
+        if self.a_along_m:
+            self.wgmma.mma(self.reshape_shared(a.permute([0, 2, 1]), [rows, STEP_K]), b.transpose(), acc)
+        elif self.b_along_n:
+            self.wgmma.mma(a, self.reshape_shared(b.permute([1, 0, 2]), [STEP_K, columns]), acc)
+        else:
+            self.wgmma.mma(a, b.transpose(), acc)
+
     def fill_stage(
         self,
         ga: GlobalTensor,
@@ -351,27 +363,46 @@ class WgmmaProduct(tilus.Script):
         sb: SharedTensor,
         full: RegisterTensor,
         stage: int32,
+        extent: int,
         offset_a: int32,
         offset_b: int32,
         offset_k: int32,
     ) -> None:
-        """By one warp: its TMA loads, which arrive at the stage's barrier."""
+        """By one warp: its TMA loads, which arrive at the stage's barrier. extent: of both operands together."""
         chunks = self.block_k // STEP_K
         with self.single_thread():
-            bytes_of_stage = (sa.shape[1] + sb.shape[1]) * self.block_k * self.dtype.nbytes
+            bytes_of_stage = extent * self.block_k * self.dtype.nbytes
             self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=bytes_of_stage)
         for chunk in range(chunks):
             chunk_k: int32 = offset_k + chunk * STEP_K
-            self.tma.global_to_shared(
-                src=ga, dst=sa[stage * chunks + chunk], offsets=[offset_a, chunk_k], mbarrier=full[stage]
-            )
+            if self.a_along_m:
+                for tile in range(sa.shape[1]):
+                    self.tma.global_to_shared(
+                        src=ga,
+                        dst=sa[stage * chunks + chunk, tile],
+                        offsets=[chunk_k, offset_a + tile * STEP_K],
+                        mbarrier=full[stage],
+                    )
+            else:
+                self.tma.global_to_shared(
+                    src=ga, dst=sa[stage * chunks + chunk], offsets=[offset_a, chunk_k], mbarrier=full[stage]
+                )
         for turn in range(chunks // self.cluster_m):
             own_chunk: int32 = turn * self.cluster_m + self.blockIdx.x % self.cluster_m
             own_k: int32 = offset_k + own_chunk * STEP_K
-            self.tma.global_to_shared(
-                src=gb,
-                dst=sb[stage * chunks + own_chunk],
-                offsets=[own_k, offset_b] if self.b_along_n else [offset_b, own_k],
-                mbarrier=full[stage],
-                multicast_mask=BOTH if self.paired else None,
-            )
+            if self.b_along_n:
+                for tile in range(sb.shape[1]):
+                    self.tma.global_to_shared(
+                        src=gb,
+                        dst=sb[stage * chunks + own_chunk, tile],
+                        offsets=[own_k, offset_b + tile * STEP_K],
+                        mbarrier=full[stage],
+                    )
+            else:
+                self.tma.global_to_shared(
+                    src=gb,
+                    dst=sb[stage * chunks + own_chunk],
+                    offsets=[offset_b, own_k],
+                    mbarrier=full[stage],
+                    multicast_mask=BOTH if self.paired else None,
+                )

@@ -37,7 +37,7 @@ from triton_vs_tilus.kernels_tilus.wgmma import (
     STEP_K,
     WgmmaProduct,
     read_from_here,
-    shared_beside_barriers,
+    stages,
 )
 
 WARP = 32  # threads
@@ -122,7 +122,7 @@ def arrive_once_a_warp(script: tilus.Script, barrier: RegisterTensor) -> None:
 
 
 class WgmmaSpecializedProduct(WgmmaProduct):
-    """Of a Script as `WgmmaProduct` takes it, neither paired nor b_along_n."""
+    """Of a Script as `WgmmaProduct` takes it, not paired."""
 
     def wgmma_specialized_product(
         self,
@@ -134,14 +134,14 @@ class WgmmaSpecializedProduct(WgmmaProduct):
         k_begin: int32,
         k_end: int32,
     ) -> None:
-        """acc fp32 [rows, columns] += A[offset_a:, k_begin:k_end] @ B[offset_b:, k_begin:k_end].T. Once in a program,
-        in no loop. Ends in a sync of the num_warps warps that go on."""
+        """acc fp32 [rows, columns] += A[offset_a:, k_begin:k_end] @ B[offset_b:, k_begin:k_end].T, stored as
+        `wgmma_product` says. Once in a program, in no loop. Ends in a sync of the num_warps warps that go on."""
         rows, columns = acc.shape
         consumers = self.num_warps * WARP
         add_producer_warp(self)
         chunks = self.block_k // STEP_K
-        sa = shared_beside_barriers(self, dtype=self.dtype, shape=[self.num_stages * chunks, rows, STEP_K])
-        sb = shared_beside_barriers(self, dtype=self.dtype, shape=[self.num_stages * chunks, columns, STEP_K])
+        sa = stages(self, rows, not self.a_along_m)
+        sb = stages(self, columns, not self.b_along_n)
         full = self.mbarrier.alloc(counts=[1 for _ in range(self.num_stages)])
         read = self.mbarrier.alloc(counts=[self.num_warps for _ in range(self.num_stages)])
         steps: int32 = cdiv(k_end - k_begin, self.block_k)
@@ -151,7 +151,9 @@ class WgmmaSpecializedProduct(WgmmaProduct):
             fill_phase: int32 = 1  # at first nothing is to be waited for
             for step in self.range(steps):
                 self.mbarrier.wait(read[fill], phase=fill_phase)
-                self.fill_stage(ga, gb, sa, sb, full, fill, offset_a, offset_b, k_begin + step * self.block_k)
+                self.fill_stage(
+                    ga, gb, sa, sb, full, fill, rows + columns, offset_a, offset_b, k_begin + step * self.block_k
+                )
                 fill += 1
                 if fill == self.num_stages:
                     fill = 0
@@ -166,7 +168,7 @@ class WgmmaSpecializedProduct(WgmmaProduct):
                 self.mbarrier.wait(full[current], phase=phase)
                 self.wgmma.fence()
                 for chunk in range(chunks):
-                    self.wgmma.mma(sa[current * chunks + chunk], sb[current * chunks + chunk].transpose(), acc)
+                    self.multiply_chunk(acc, sa[current * chunks + chunk], sb[current * chunks + chunk])
                 self.wgmma.commit_group()
                 self.wgmma.wait_group(1)  # for the product before; the tensor cores have the next one by now
                 if step > 0:

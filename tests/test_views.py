@@ -77,3 +77,39 @@ def test_the_gpu_agrees():
     interpreter.run(Unpack(True), src, here)
     Unpack(True)(src.cuda(), there)
     assert torch.equal(here, there.cpu())
+
+
+class SideBySide(tilus.Script):
+    """Two tiles of shared memory as one, which no strides are: read, written, or viewed again."""
+
+    def __init__(self, use):
+        super().__init__()
+        self.use = use
+
+    def __call__(self, src_ptr: void_p, dst_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        src = self.global_view(src_ptr, dtype=float32, shape=[2, 4, 8])
+        dst = self.global_view(dst_ptr, dtype=float32, shape=[4, 16])
+        tiles = self.shared_tensor(dtype=float32, shape=[2, 4, 8])
+        self.store_shared(tiles, self.load_global(src, offsets=[0, 0, 0], shape=[2, 4, 8]))
+        self.sync()
+        row = self.reshape_shared(tiles.permute([1, 0, 2]), [4, 16])
+        if self.use == "written":
+            self.store_shared(row, self.register_tensor(dtype=float32, shape=[4, 16], init=0.0))
+        if self.use == "viewed again":
+            self.load_shared(row.permute([1, 0]))
+        self.store_global(dst, self.load_shared(row), offsets=[0, 0])
+        self.free_shared(tiles)
+
+
+def test_tiles_side_by_side_are_read_as_one():
+    src, dst = torch.arange(64.0).view(2, 4, 8), torch.empty(4, 16)
+    interpreter.run(SideBySide("read"), src, dst)
+    assert torch.equal(dst, torch.cat((src[0], src[1]), dim=1))
+
+
+@pytest.mark.parametrize("use", ["written", "viewed again"])
+def test_tiles_side_by_side_are_read_alone(use):
+    with pytest.raises(Unsupported, match=rf"tiles is {use} in a shape \(4, 16\) that no strides give"):
+        interpreter.run(SideBySide(use), torch.zeros(2, 4, 8), torch.empty(4, 16))

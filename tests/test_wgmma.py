@@ -98,23 +98,48 @@ def read(at: Descriptor, outer: int, k: int, *, transposed: bool) -> int:
     return swizzled(at.start + far + pattern + element * ELEMENT_BYTES)
 
 
-def check_places(found: list[Instruction], rows: int) -> None:
-    """A is stored along K; B along N where the instruction says that it is transposed."""
+def place_of(outer: int, k: int, transposed: bool) -> int:
+    """Where TMA puts an element of a chunk. Transposed: in tiles of 64 along M or N, one after the other."""
+    tile, element = divmod(outer, 64)
+    return tile * 64 * ROW_BYTES + placed(k, element) if transposed else placed(outer, k)
+
+
+def check_places(found: list[Instruction], rows: int, columns: int = 64) -> None:
+    """Of an operand that is stored along M or N the instruction says that it is transposed."""
     assert len(found) == 64 // STEP * rows // 64
     for i, one in enumerate(found):
         step, part = divmod(i, rows // 64)
-        for outer in range(64):
-            for k in range(STEP):
-                along_k = step * STEP + k
-                assert read(one.a, outer, k, transposed=one.transposed[0]) == placed(part * 64 + outer, along_k)
-                b_at = (along_k, outer) if one.transposed[1] else (outer, along_k)
-                assert read(one.b, outer, k, transposed=one.transposed[1]) == placed(*b_at)
+        for k in range(STEP):
+            along_k, (a, b) = step * STEP + k, one.transposed
+            for row in range(64):
+                assert read(one.a, row, k, transposed=a) == place_of(part * 64 + row, along_k, a)
+            for column in range(columns):
+                assert read(one.b, column, k, transposed=b) == place_of(column, along_k, b)
 
 
 def test_the_model_holds_for_what_runs_on_a_gpu(tmp_path):
     found = instructions(source_of(WGMMA, NK, tmp_path))
     assert {one.transposed for one in found} == {(False, False)}
     check_places(found, WGMMA.block_m)
+
+
+@pytest.mark.parametrize("columns", [128, 256])
+def test_tiles_of_a_weight_stored_kn_lie_side_by_side(columns, tmp_path):
+    """One instruction for all of them: the next 64 columns are 8192 bytes away."""
+    text = source_of(replace(WGMMA, block_m=64, block_n=columns, num_stages=2), KN, tmp_path)
+    found = instructions(text)
+    assert f"wgmma.mma_async.sync.aligned.m64n{columns}k16" in text and text.count("TENSOR_MAP_SWIZZLE_128B") == 2
+    assert {one.b.leading for one in found} == {64 * ROW_BYTES}
+    check_places(found, 64, columns)
+
+
+@pytest.mark.parametrize("columns", [64, 128])
+def test_swapped_a_weight_stored_kn_is_the_first_operand(columns, tmp_path):
+    """columns: of the weight, the rows of a tile's transpose; each 64 of them are an instruction."""
+    text = source_of(replace(WGMMA, block_m=32, block_n=columns, engine="wgmma_swapped"), KN, tmp_path)
+    found = instructions(text)
+    assert {one.transposed for one in found} == {(True, False)}
+    check_places(found, columns, 32)
 
 
 def test_a_weight_stored_kn_is_read_where_tma_puts_it(tmp_path):
@@ -182,10 +207,21 @@ def test_the_emitter_of_tilus_drops_the_bit_and_ours_changes_nothing_else(tmp_pa
     assert theirs[KN] == [one._replace(transposed=(False, False)) for one in ours[KN]]
 
 
-def test_it_is_compiled_without_waits_for_each_product(tmp_path):
+@pytest.mark.parametrize(
+    "config",
+    [
+        WGMMA,
+        replace(WGMMA, block_m=64, block_n=128, block_k=64, num_stages=8),
+        replace(WGMMA, block_m=128, block_n=256, block_k=64, num_warps=8, num_stages=4),
+        replace(WGMMA, block_m=16, engine="wgmma_swapped"),
+        replace(WGMMA, block_m=128, block_n=128, block_k=64, num_warps=8, num_stages=6, engine="wgmma_specialized"),
+    ],
+    ids=str,
+)
+def test_it_is_compiled_without_waits_for_each_product(config, tmp_path):
     if compilers.nvcc() is None:
         pytest.skip("there is no nvcc")
-    text = source_of(WGMMA, KN, tmp_path)
+    text = source_of(config, KN, tmp_path)
     (tmp_path / "source.cu").write_text(text)
     log = resources.nvcc(tmp_path / "source.cu", "sm_90a")
     assert "Used" in log and "0 bytes spill stores" in log and "serialized" not in log
@@ -194,13 +230,27 @@ def test_it_is_compiled_without_waits_for_each_product(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["data_parallel", "last_arriver", "cluster", "stream_k"])
-def test_it_is_right_on_shapes_that_fit_no_tile(name, device):
+@pytest.mark.parametrize(
+    ("tile", "num_warps", "engine"),
+    [
+        ((64, 64), 4, "wgmma"),
+        ((64, 128), 4, "wgmma"),
+        ((64, 256), 8, "wgmma"),
+        ((32, 64), 4, "wgmma_swapped"),
+        ((16, 128), 8, "wgmma_swapped"),
+        ((128, 128), 8, "wgmma_specialized"),
+    ],
+    ids=str,
+)
+def test_it_is_right_on_shapes_that_fit_no_tile(name, tile, num_warps, engine, device):
     kernel = contenders.find(f"tilus/{name}")
     problem = Matmul(70, 136, 584, layout=Layout.KN, epilogue=Epilogue.RELU)
     settings = {"programs": 5} if name == "stream_k" else {}
-    split_k = 1 if name in ("data_parallel", "stream_k") else 4
-    config = kernel.config_type(64, 64, 64, split_k, 4, 3, engine="wgmma", **settings)
-    assert kernel.supports(problem, config) is None
+    split_k = 1 if name in ("data_parallel", "stream_k") else 2
+    config = kernel.config_type(*tile, 64, split_k, num_warps, 2, engine=engine, **settings)
+    if reason := kernel.supports(problem, config):
+        assert name == "stream_k" and engine == "wgmma_specialized", reason
+        return
     inputs = problem.inputs(device)
     out = torch.full((problem.m, problem.n), float("nan"), dtype=problem.out_dtype, device=device)
     kernel.launch(inputs.a, inputs.b, epilogue=problem.epilogue, out=out, config=config)
@@ -210,10 +260,10 @@ def test_it_is_right_on_shapes_that_fit_no_tile(name, device):
 @pytest.mark.parametrize(
     ("problem", "config", "reason"),
     [
-        (KN, replace(WGMMA, engine="wgmma_pairs"), "reads the weight along K: it must be stored [N, K]"),
+        (KN, replace(WGMMA, engine="wgmma_pairs"), "read the weight along K: it must be stored [N, K]"),
         (replace(KN, n=260), WGMMA, "N = 260: TMA takes rows of 16-byte multiples"),
-        (KN, replace(WGMMA, block_n=128), "128 columns; accepted: 64"),
-        (KN, replace(WGMMA, block_m=64, num_warps=8), "columns of one swizzled row are not shared"),
+        (KN, replace(WGMMA, block_n=96), "128x96x128: not a multiple of 64x64x64"),
+        (KN, replace(WGMMA, block_m=64, num_warps=8), "64x64x128: not a multiple of 64x128x64"),
     ],
 )
 def test_what_it_cannot_take_has_a_reason(problem, config, reason):
@@ -223,7 +273,7 @@ def test_what_it_cannot_take_has_a_reason(problem, config, reason):
 
 def test_a_search_tries_it_on_either_weight():
     tried = {(config.block_n, config.engine) for config in configs.band_space(KN, (1, 2)).configs}
-    assert {block_n for block_n, engine in tried if engine == "wgmma"} == {64}
+    assert {block_n for block_n, engine in tried if engine == "wgmma"} == {64, 128, 256}
     assert WGMMA.fed == (Feed.TMA, False, "wgmma")
 
 

@@ -957,7 +957,7 @@ def _(i: inst.ReshapeSharedInst, program: Program) -> Run:
     source, output = i.inputs[0], i.shared_output
 
     def run(t: Threads) -> None:
-        t.values[output] = t.values[source].view(("reshape", *output.shape), lambda data: data.view(output.shape))
+        t.values[output] = t.values[source].reshaped(output.shape)
 
     return run
 

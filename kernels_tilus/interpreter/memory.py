@@ -813,6 +813,13 @@ class SharedTile:
     def nbytes(self) -> int:
         return self.data.numel() * self.buffer.form.nbits // 8
 
+    def reshaped(self, shape: Sequence[int]) -> "SharedTile":
+        """The view of another shape; one to read alone where strides cannot say it."""
+        try:
+            return self.view(("reshape", *shape), lambda data: data.view(shape))
+        except RuntimeError:
+            return ReadTile(self, shape)
+
     def view(self, key: Any, change: Callable[[Tensor], Tensor]) -> "SharedTile":
         """The view `change` of this one; `key` names the change."""
         key = self.data.storage_offset(), tuple(self.data.shape), self.data.stride(), key
@@ -950,6 +957,29 @@ class SharedTile:
                     f"{agent.launch.describe(event.place)}: no barrier of the cluster lies between"
                 )
             )
+
+
+class ReadTile(SharedTile):
+    """A view in a shape that no strides give, as of tiles side by side: it can be read, and neither written nor viewed
+    again."""
+
+    __slots__ = ("shape",)
+
+    def __init__(self, tile: SharedTile, shape: Sequence[int]) -> None:
+        super().__init__(tile.buffer, tile.data, tile.cells)
+        self.shape = tuple(shape)
+
+    def load(self, agent: Agent) -> Tensor:
+        return super().load(agent).reshape(self.shape)
+
+    def load_async(self, agent: Agent, reader: Any) -> Tensor:
+        return super().load_async(agent, reader).reshape(self.shape)
+
+    def claim(self, agent: Agent, by_tma: bool = False) -> None:
+        raise Unsupported(f"{self.buffer.name} is written in a shape {self.shape} that no strides give")
+
+    def view(self, key: Any, change: Callable[[Tensor], Tensor]) -> SharedTile:
+        raise Unsupported(f"{self.buffer.name} is viewed again in a shape {self.shape} that no strides give")
 
 
 def unseen_by(agent: Agent, buffer: SharedBuffer) -> Event | None:
