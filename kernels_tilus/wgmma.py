@@ -318,8 +318,8 @@ class WgmmaProduct(tilus.Script):
                     if current == self.num_stages:
                         current = 0
                         phase = 1 - phase
-                self.wgmma.wait_group(1)  # for the product before; the tensor cores have the next one by now
-                self.sync()  # every warp has waited: the stage of the product before is filled while this one goes on
+                    self.wgmma.wait_group(1)  # for the product before; the tensor cores have the next one by now
+                    self.sync()  # every warp has waited: the stage of the product before is filled during this one
                 if self.paired:
                     if step > lag:
                         with self.single_warp():
