@@ -375,34 +375,32 @@ class WgmmaProduct(tilus.Script):
             self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=bytes_of_stage)
         for chunk in range(chunks):
             chunk_k: int32 = offset_k + chunk * STEP_K
-            if self.a_along_m:
-                for tile in range(sa.shape[1]):
-                    self.tma.global_to_shared(
-                        src=ga,
-                        dst=sa[stage * chunks + chunk, tile],
-                        offsets=[chunk_k, offset_a + tile * STEP_K],
-                        mbarrier=full[stage],
-                    )
-            else:
-                self.tma.global_to_shared(
-                    src=ga, dst=sa[stage * chunks + chunk], offsets=[offset_a, chunk_k], mbarrier=full[stage]
-                )
+            self.load_chunk(ga, sa[stage * chunks + chunk], full[stage], offset_a, chunk_k, False)
         for turn in range(chunks // self.cluster_m):
             own_chunk: int32 = turn * self.cluster_m + self.blockIdx.x % self.cluster_m
             own_k: int32 = offset_k + own_chunk * STEP_K
-            if self.b_along_n:
-                for tile in range(sb.shape[1]):
-                    self.tma.global_to_shared(
-                        src=gb,
-                        dst=sb[stage * chunks + own_chunk, tile],
-                        offsets=[own_k, offset_b + tile * STEP_K],
-                        mbarrier=full[stage],
-                    )
-            else:
+            self.load_chunk(gb, sb[stage * chunks + own_chunk], full[stage], offset_b, own_k, self.paired)
+
+    def load_chunk(
+        self,
+        operand: GlobalTensor,
+        chunk: SharedTensor,
+        barrier: RegisterTensor,
+        offset: int32,
+        offset_k: int32,
+        multicast: bool,
+    ) -> None:
+        """By TMA, which arrives at the barrier: a chunk of an operand as `stages` has it."""
+        if len(chunk.shape) == 2:
+            self.tma.global_to_shared(
+                src=operand,
+                dst=chunk,
+                offsets=[offset, offset_k],
+                mbarrier=barrier,
+                multicast_mask=BOTH if multicast else None,
+            )
+        else:
+            for tile in range(chunk.shape[0]):
                 self.tma.global_to_shared(
-                    src=gb,
-                    dst=sb[stage * chunks + own_chunk],
-                    offsets=[offset_b, own_k],
-                    mbarrier=full[stage],
-                    multicast_mask=BOTH if self.paired else None,
+                    src=operand, dst=chunk[tile], offsets=[offset_k, offset + tile * STEP_K], mbarrier=barrier
                 )
