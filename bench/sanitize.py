@@ -20,14 +20,15 @@ if __name__ == "__main__":
 from triton_vs_tilus.bench import cli
 from triton_vs_tilus.bench.cli import ExitCode, UsageError
 
-SECONDS = 3600.0  # for one start of a tool
+SECONDS = 120.0  # for one launch under a tool, and for the start of its process
+BUILD_SECONDS = 600.0  # for one program
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--tool", action="append", default=[], help="memcheck, racecheck, synccheck or initcheck")
     made.add_argument("--only", metavar="NAME", action="append", default=[], help="as in compare.py; repeatable")
-    made.add_argument("--seconds", type=float, default=SECONDS, help="for one start of a tool (default: %(default)g)")
+    made.add_argument("--seconds", type=float, default=SECONDS, help="for one launch under a tool (default: %(default)g)")
     made.add_argument("--output", metavar="F", type=Path, help="in place of the device's sanitizer.json")
     return made
 
@@ -54,11 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise UsageError(str(error)) from error
     device, chosen = torch.device("cuda", 0), sanitizer.tasks(kernels)
     report(f"{len(chosen)} launches are built first")
-    sanitizer.build_all(chosen, device, args.seconds)
+    sanitizer.build_all(chosen, device, BUILD_SECONDS)
     path = args.output or queries.RESULTS / tuned.slug_of(device) / "sanitizer.json"
     tools = list(dict.fromkeys(args.tool or sanitizer.TOOLS))
     shares = max(1, len(os.sched_getaffinity(0)) // len(tools))  # most of the time is a tool's on the CPU
-    for tool, (findings, done) in sanitizer.run_shared(program, tools, chosen, shares, args.seconds, report).items():
+    for tool, findings, done in sanitizer.run_shared(program, tools, chosen, shares, args.seconds, report):
         for finding in findings:
             print(f"{finding.tool}: {finding.task}: {finding.said}")
         time = datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -21,13 +21,13 @@ FEW = [task for task in EVERY if task.contender in ("triton/atomic", "tilus/atom
 
 @pytest.fixture
 def program(tmp_path):
-    """A compute-sanitizer that names the tasks and, for each, prints what `said` has; 'exit 3' ends it."""
+    """A compute-sanitizer that names the tasks and, for each, prints what `said` has; 'exit 3' ends it, 'wait' lets it hang."""
 
     def made(said: dict[int, str]) -> str:
         path = tmp_path / "compute-sanitizer"
         path.write_text(
             f"#!{sys.executable}\n"
-            "import json, pathlib, sys\n"
+            "import json, pathlib, sys, time\n"
             "asked = json.loads(pathlib.Path(sys.argv[-1]).read_bytes())\n"
             f"said = {said!r}\n"
             "print('========= COMPUTE-SANITIZER')\n"
@@ -38,6 +38,9 @@ def program(tmp_path):
             "    if words.startswith('exit'):\n"
             "        print('RuntimeError: an illegal memory access')\n"
             "        sys.exit(3)\n"
+            "    if words == 'wait':\n"
+            "        sys.stdout.flush()\n"
+            "        time.sleep(60)\n"
             "    print('\\n'.join('========= ' + line for line in words.splitlines()))\n"
             "print('========= ERROR SUMMARY: 0 errors')\n"
         )
@@ -84,11 +87,16 @@ def test_a_finding_is_of_the_task_that_it_came_in(program):
 def test_shares_of_the_tasks_run_side_by_side(program):
     tools = "memcheck", "racecheck"
     quiet = program({})
-    assert sanitizer.run_shared(quiet, tools, FEW, 3, 60, print) == {tool: ([], 5) for tool in tools}
-    assert sanitizer.run_shared(quiet, tools[:1], FEW, 9, 60, print) == {"memcheck": ([], 5)}
-    findings, done = sanitizer.run_shared(program({3: "Invalid read"}), tools[:1], FEW, 2, 60, print)["memcheck"]
+    assert sorted(sanitizer.run_shared(quiet, tools, FEW, 3, 60, print)) == [(tool, [], 5) for tool in tools]
+    assert [*sanitizer.run_shared(quiet, tools[:1], FEW, 9, 60, print)] == [("memcheck", [], 5)]
+    ((_, findings, done),) = sanitizer.run_shared(program({3: "Invalid read"}), tools[:1], FEW, 2, 60, print)
     # The program takes the last of each share for FEW[4]: what it says of FEW[3] is said of the one before.
     assert [finding.task for finding in findings] == [str(FEW[2]), str(FEW[1])] and done == 5
+
+
+def test_a_task_that_does_not_end_is_a_finding_and_the_rest_goes_on(program):
+    findings, done = sanitizer.run(program({1: "wait"}), "racecheck", FEW, 3, lambda _: None)
+    assert findings == [sanitizer.Finding("racecheck", str(FEW[1]), "no end within 3 s")] and done == 4
 
 
 def test_what_ends_the_process_is_a_finding_and_the_rest_goes_on(program):

@@ -11,13 +11,15 @@ allocation, and what nothing wrote was never written.
 
 import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event, Timer
 from typing import Any
 
 import msgspec
@@ -152,7 +154,7 @@ def build_all(chosen: Sequence[Task], device: torch.device, deadline_s: float) -
 
 
 def run(sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float, report: Notify) -> tuple[list[Finding], int]:
-    """The findings of one tool over the tasks, and how many of them came to their end. seconds: for a start."""
+    """The findings of one tool over the tasks, and how many of them came to their end. seconds: for a task."""
     findings: list[Finding] = []
     done, first = 0, 0
     while first < len(chosen):
@@ -177,35 +179,60 @@ def run(sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float, repor
 
 def run_shared(
     sanitizer: str, tools: Sequence[str], chosen: Sequence[Task], shares: int, seconds: float, report: Notify
-) -> dict[str, tuple[list[Finding], int]]:
-    """What `run` returns, by tool. The tools run side by side, and so do shares of the tasks under each."""
+) -> Iterator[tuple[str, list[Finding], int]]:
+    """Each tool and what `run` returns for it, in the order in which they end. The tools run side by side, and so do
+    shares of the tasks under each."""
     parts = [chosen[first::shares] for first in range(min(shares, len(chosen)))]
-    with ThreadPoolExecutor(len(tools) * len(parts)) as pool:
-        runs = {tool: [pool.submit(run, sanitizer, tool, part, seconds, report) for part in parts] for tool in tools}
-        ended = {tool: [each.result() for each in of_tool] for tool, of_tool in runs.items()}
-    return {
-        tool: ([finding for findings, _ in of_tool for finding in findings], sum(done for _, done in of_tool))
-        for tool, of_tool in ended.items()
-    }
+    with ThreadPoolExecutor(len(tools)) as by_tool, ThreadPoolExecutor(len(tools) * len(parts)) as by_part:
+
+        def whole(tool: str) -> tuple[str, list[Finding], int]:
+            runs = [by_part.submit(run, sanitizer, tool, part, seconds, report) for part in parts]
+            ended = [each.result() for each in runs]
+            return tool, [finding for findings, _ in ended for finding in findings], sum(done for _, done in ended)
+
+        for each in as_completed([by_tool.submit(whole, tool) for tool in tools]):
+            yield each.result()
 
 
 def _start(sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float) -> tuple[str, str]:
-    """What it printed, and how it ended, '' where all tasks came to their end."""
+    """What it printed, and how it ended, '' where all tasks came to their end. A task that takes longer than `seconds`
+    ends it."""
+    lines: list[str] = []
     with TemporaryDirectory() as folder:
         path = os.path.join(folder, "tasks.json")
         with open(path, "wb") as file:
             file.write(msgspec.json.encode(chosen))
         command = [sanitizer, "--tool", tool, "--error-exitcode", "0", sys.executable, "-m", __name__, path]
         environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONUNBUFFERED": "1"}
+        # In a group of its own: the tool's process starts the one that launches, and both must end.
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+        late = Event()
+
+        def end() -> None:
+            late.set()
+            os.killpg(process.pid, signal.SIGKILL)
+
+        assert process.stdout is not None
+        timer = Timer(seconds, end)
+        timer.start()
         try:
-            ended = subprocess.run(
-                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds
-            )
-        except subprocess.TimeoutExpired as late:
-            printed = late.stdout or ""
-            return printed.decode() if isinstance(printed, bytes) else printed, f"no end within {seconds:g} s"
-    last = next((line for line in reversed(ended.stdout.splitlines()) if not line.startswith(REPORT)), "")
-    return ended.stdout, f"exit code {ended.returncode}: {last}" if ended.returncode else ""
+            for line in process.stdout:
+                lines.append(line)
+                if TASK.match(line):
+                    timer.cancel()
+                    timer = Timer(seconds, end)
+                    timer.start()
+            process.wait()
+        finally:
+            timer.cancel()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    if late.is_set():
+        return "".join(lines), f"no end within {seconds:g} s"
+    last = next((line.rstrip("\n") for line in reversed(lines) if not line.startswith(REPORT)), "")
+    return "".join(lines), f"exit code {process.returncode}: {last}" if process.returncode else ""
 
 
 def _by_task(output: str) -> dict[int | None, list[str]]:

@@ -17,7 +17,7 @@ checking and timing. Building is not counted, as it says nothing about the kerne
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -180,7 +180,8 @@ def _time(
     *,
     announce: Announce,
 ) -> list[float] | tuple[int, str]:
-    """Their median cold times in microseconds; or the index of the one that failed, and why."""
+    """Their median cold times in microseconds; or the index of the one that failed, and why. What is timed beside others
+    is not judged anew: it was checked, and the winner is judged where it is timed alone."""
     kernel, running = contenders.find(name), 0
 
     def track(index: str) -> None:
@@ -190,6 +191,8 @@ def _time(
 
     try:
         entrants = [timed(str(i), kernel, problem, config, device) for i, config in enumerate(configs)]
+        if len(entrants) > 1:
+            entrants = [replace(each, fault=None) for each in entrants]
         samples = time_together(entrants, "cold", rounds, clock_of(device), announce=track)
     except NotTimed as not_timed:
         return int(not_timed.contender), not_timed.reason
