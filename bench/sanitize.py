@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--tool", action="append", default=[], help="memcheck, racecheck, synccheck or initcheck")
     made.add_argument("--only", metavar="NAME", action="append", default=[], help="as in compare.py; repeatable")
-    made.add_argument("--seconds", type=float, default=SECONDS, help="for one launch under a tool (default: %(default)g)")
+    made.add_argument("--seconds", type=float, default=SECONDS, help="for one launch under a tool (%(default)g)")
     made.add_argument("--output", metavar="F", type=Path, help="in place of the device's sanitizer.json")
     return made
 

@@ -21,7 +21,7 @@ FEW = [task for task in EVERY if task.contender in ("triton/atomic", "tilus/atom
 
 @pytest.fixture
 def program(tmp_path):
-    """A compute-sanitizer that names the tasks and, for each, prints what `said` has; 'exit 3' ends it, 'wait' lets it hang."""
+    """A compute-sanitizer that names the tasks and prints what `said` has for each; 'exit 3' ends it, 'wait' hangs."""
 
     def made(said: dict[int, str]) -> str:
         path = tmp_path / "compute-sanitizer"

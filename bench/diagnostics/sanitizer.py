@@ -206,7 +206,12 @@ def _start(sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float) ->
         environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONUNBUFFERED": "1"}
         # In a group of its own: the tool's process starts the one that launches, and both must end.
         process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
         )
         late = Event()
 

@@ -180,8 +180,10 @@ def _time(
     *,
     announce: Announce,
 ) -> list[float] | tuple[int, str]:
-    """Their median cold times in microseconds; or the index of the one that failed, and why. What is timed beside others
-    is not judged anew: it was checked, and the winner is judged where it is timed alone."""
+    """Their median cold times in microseconds; or the index of the one that failed, and why.
+
+    What is timed beside others is not judged anew: it was checked, and the winner is judged where it is timed alone.
+    """
     kernel, running = contenders.find(name), 0
 
     def track(index: str) -> None:
