@@ -118,9 +118,10 @@ def test_what_is_kept_replaces_the_same_part_alone(tmp_path):
     sanitizer.keep(path, "memcheck", FEW[1:3], [], HERE, "2026-11-25")
     kept = sanitizer.kept(path)
     assert kept.findings == [bad]
-    checked = {(each.tool, each.task): each.time for each in kept.checked}
+    checked = {(each.tool, task): each.time for each in kept.checked for task in each.tasks}
     assert checked[("memcheck", str(FEW[0]))] == "2026-11-24" and checked[("memcheck", str(FEW[1]))] == "2026-11-25"
-    assert len(kept.checked) == 5 and {each.environment for each in kept.checked} == {HERE}
+    assert sum(len(each.tasks) for each in kept.checked) == len(checked) == 5
+    assert {each.environment for each in kept.checked} == {HERE}
     sanitizer.keep(path, "memcheck", FEW[:1], [], HERE, "2026-11-25")
     assert sanitizer.kept(path).findings == []
 

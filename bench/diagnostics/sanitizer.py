@@ -88,12 +88,12 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """A task that a tool ran, when, and where."""
+    """The tasks that a tool ran, when, and where; less those that it has run again since."""
 
     tool: str
-    task: str
     time: str
     environment: EnvironmentRecord
+    tasks: list[str]
 
 
 class Kept(msgspec.Struct):
@@ -117,12 +117,13 @@ def keep(
 ) -> None:
     """Puts what a tool said of these tasks into the file, in place of what it said of them before."""
     before, now = kept(path), {str(task) for task in chosen}
-    before.checked = [each for each in before.checked if each.tool != tool or each.task not in now]
-    before.findings = [each for each in before.findings if each.tool != tool or each.task not in now]
-    before.checked += [Checked(tool, name, time, environment) for name in sorted(now)]
-    before.findings += findings
+    checked = [Checked(tool, time, environment, sorted(now))]
+    for each in before.checked:
+        if left := [task for task in each.tasks if each.tool != tool or task not in now]:
+            checked.append(msgspec.structs.replace(each, tasks=left))
+    others = [each for each in before.findings if each.tool != tool or each.task not in now]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(before)))
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(Kept(checked, [*others, *findings]))))
 
 
 def tasks(kernels: Sequence[Kernel]) -> list[Task]:
