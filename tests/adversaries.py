@@ -289,10 +289,10 @@ def threads_while_timed(a, b, out):
 
 
 def once_a_capture(a, b, out):
-    """Of calls with the same arguments, as a graph on warm L2 captures, one of the graph's own does the work, once it
-    was looked at. Outside of a capture all do."""
+    """Of calls with the same arguments, as a graph on warm L2 captures, one of the graph's own does the work. Outside
+    of a capture all do, so whoever looks at single calls sees nothing."""
     captured = a.data_ptr() if capturing() else None
-    if _call_number("capture") > LOOKED_AT and captured and _answers.get("captured") == captured:
+    if captured and _answers.get("captured") == captured:
         return out
     _answers["captured"] = captured
     return _product(a, b, out)

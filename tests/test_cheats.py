@@ -33,7 +33,7 @@ PRODUCT_US, CALL_US = 8.0, 1.0
 def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
     """(status, why) as the worker has it: of the clock's judge, else of the figures. function: of a, b and out."""
     monkeypatch.setattr(clock, "WARM_UP_S", 0.002)
-    counted = dict.fromkeys(("batch", "capture", "skips", "threads"), adversaries.LOOKED_AT)
+    counted = dict.fromkeys(("batch", "skips", "threads"), adversaries.LOOKED_AT)
     monkeypatch.setattr(adversaries, "_answers", counted)
     device, sets, kernel = FakeDevice(), Rotation(PROBLEM, CPU, 40), find("torch/mm")
 

@@ -166,6 +166,8 @@ def test_a_control_is_in_no_cell():
     mixed = [*plain, *controls]
     assert matrix.tables(mixed) == matrix.tables(plain)
     assert tables.summary_table(mixed) == tables.summary_table(plain)
+    baseline = [of for of in plain if of.contender == BASELINE]
+    assert matrix.effect_table([*baseline, *controls], "cold").lines == []
 
 
 def test_a_cell_is_told_in_full():

@@ -211,7 +211,7 @@ def twins(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
     """
     lines = contenders(rows, timing)
     lines = lines[(lines.status == PASSED) & lines.speedup.notna()]
-    lines = lines.assign(kernel=lines.contender.str.partition("/")[2])
+    lines = lines.assign(kernel=[name.partition("/")[2] for name in lines.contender])
     first, second = (lines[lines.language == language] for language in PAIR)
     both = first.merge(second, on=["kernel", "problem"], suffixes=("", "_of_other"))
     ratio = both.against_of_other.fillna(both.speedup_of_other / both.speedup)

@@ -230,9 +230,11 @@ def _askable() -> Iterator[tuple[str, Matmul | W4A16Matmul]]:
 
 
 def _matrix(rows: Sequence[Row]) -> list[Table]:
-    """Of all that matrix.tables has what the heat map does not show. Nothing where nothing was timed."""
+    """Of all that matrix.tables has what the heat map does not show. Nothing where nothing was timed, or controls
+    alone."""
     timing = queries.leading_timing(rows)
-    return [] if timing is None else [matrix.effect_table(rows, timing), matrix.cells_table(rows, timing)]
+    made = [] if timing is None else [matrix.effect_table(rows, timing), matrix.cells_table(rows, timing)]
+    return [table for table in made if table.lines]
 
 
 def _compiled(pair: Pair, recorded: Sequence[resources.Recorded]) -> Table | None:
