@@ -2,14 +2,16 @@
 
 import json
 from dataclasses import replace
+from functools import lru_cache
 
 import pytest
 import torch
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.bench import dispatch as command
-from triton_vs_tilus.bench.rows import times
-from triton_vs_tilus.common import dispatch, tuned
+from triton_vs_tilus.bench.rows import queries, times
+from triton_vs_tilus.bench.rows.row import Row
+from triton_vs_tilus.common import dispatch
 from triton_vs_tilus.common.dispatch import BASELINE, Measured, choose
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
@@ -27,6 +29,12 @@ def measured(problem: Matmul, **us: float) -> Measured:
 def chosen(problem: Matmul, *entries: Measured, deterministic: bool = False) -> str | None:
     choice = choose(KERNELS["triton"], problem, "h200", deterministic, entries)
     return choice.kernel and choice.kernel.full_name
+
+
+@lru_cache
+def rows_of(name: str) -> list[Row]:
+    (rows,) = queries.recorded(name).values()
+    return rows
 
 
 def test_tables_are_what_the_rows_give():
@@ -47,7 +55,12 @@ def test_asked_without_its_own_rows_a_measured_problem_is_never_given_a_kernel_t
         choice = choose(KERNELS[language], problem, "h200", measured=others)
         if choice.kernel is not None:
             taken += 1
-            if tuned.pick(choice.kernel, problem, "h200")[0] == choice.config:
+            ran = next(
+                row.config
+                for row in rows_of(entry["rows"])
+                if row.contender == choice.kernel.full_name and row.problem.to_problem().key == problem.key
+            )
+            if choice.kernel.config_from(ran) == choice.config:
                 assert entry["us"][choice.kernel.full_name] <= 1.03 * entry["us"][BASELINE], problem.name
                 held += 1
     assert taken > len(table) / 2 and held > 0.8 * taken
