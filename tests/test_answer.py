@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from made_rows import row
@@ -107,14 +108,30 @@ def test_a_regime_has_the_time_in_a_graph_where_that_was_taken():
     assert not any("graph" in cell for cell in regimes_table([plain]).header)
 
 
-def test_linear_takes_one_of_the_kernels_and_answers_nothing_itself():
+def test_linear_answers_where_no_kernel_was_timed_by_name():
     nearer = replace(ROUTER, m=ROUTER.m + 1)
-    models = [made(BASELINE, 12.0, nearer), made("torch/linear.triton", 7.0, nearer)]
-    files = {Path("made/models.jsonl"): models, Path("made/both.jsonl"): [made(BASELINE, 12.0), made(VECTOR, 8.0)]}
+    said_by_it = {"message": f"{VECTOR} [16x16x64]: 7.1 us", "deterministic": False}
+    took = msgspec.structs.replace(made("torch/linear.triton", 7.0, nearer), **said_by_it)
+    models = [made(BASELINE, 12.0, nearer), took]
+    both = [made(BASELINE, 12.0), made("torch/linear.triton", 7.0), made(VECTOR, 8.0)]
+    files = {Path("made/models.jsonl"): models, Path("made/both.jsonl"): both}
     found = answers.answer(nearer, files=files)
-    assert found.file.name == "both.jsonl" and found.elsewhere is None and found.best_reference is None
-    with pytest.raises(ValueError, match="no row is of"):
-        answers.answer(nearer, files={path: rows for path, rows in files.items() if path.name == "models.jsonl"})
+    assert found.file.name == "models.jsonl" and found.fastest is found.best_of("triton") is took
+    assert found.best_of("tilus") is None and found.best_reference is None
+    said = "\n".join(screen(nearer, found, None))
+    assert re.search(rf"best triton: torch/linear.triton +7.0 .* takes {VECTOR}", said)
+    assert f"Why: linear takes {VECTOR}," in said and "import matmul" not in said
+    assert "    from triton_vs_tilus.kernels_triton import linear   # a kernel or torch, by the rows" in said
+    assert answers.answer(ROUTER, files=files).fastest.contender == VECTOR
+    with pytest.raises(ValueError, match="no row is of"):  # it is not deterministic where it chooses by itself
+        answers.answer(nearer, deterministic=True, files={Path("made/models.jsonl"): models})
+
+
+def test_why_torch_wins_where_linear_took_it():
+    took = msgspec.structs.replace(made("torch/linear.triton", 12.1), message=f"{BASELINE}: no kernel is known to win")
+    found = answers.answer(ROUTER, files={Path("made/models.jsonl"): [made(BASELINE, 12.0), took]})
+    said = "\n".join(screen(ROUTER, found, None))
+    assert "Why: linear knows no kernel that wins" in said and "y = torch.mm(x, weight.T)" in said
 
 
 def test_of_two_measurements_the_one_with_more_that_may_answer_is_taken():
@@ -136,7 +153,7 @@ def test_every_protocol_has_its_reason():
 
 
 def test_the_screen_is_narrow_and_its_call_is_the_kernels(capsys):
-    for shape in ("1x256x7168", "16x256x7168", "32x160x5120", "1024x256x7168"):
+    for shape in ("1x256x7168", "16x256x7168", "32x250x7000", "1024x256x7168"):
         assert run_command(command.main, [shape]) == ExitCode.OK
         said = capsys.readouterr().out
         assert max(map(len, said.splitlines())) <= 100

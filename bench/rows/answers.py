@@ -15,6 +15,7 @@ from triton_vs_tilus.common.problem import Matmul, short_dtype
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
+LINEAR = "torch/linear."  # and the language whose `linear` it is
 Candidate = tuple[Path, list[Row]]  # a file, and rows of one problem there that were timed together, the fastest first
 
 
@@ -46,7 +47,7 @@ class Answer:
     @property
     def unsplit(self) -> Row | None:
         """The fastest kernel whose blocks walk all of K; None where it is the fastest, or none was timed."""
-        kernels = (row for row in self.rows if row.language in LANGUAGES)
+        kernels = (row for row in self.rows if is_kernel(row))
         found = next((row for row in kernels if row.protocol == Protocol.DATA_PARALLEL.value), None)
         return None if found is self.fastest else found
 
@@ -59,7 +60,7 @@ class Answer:
         return tuple(row for row, t in timed if t.speedup_high >= lead.speedup_low or t.median_us <= within)
 
     def best_of(self, language: str) -> Row | None:
-        return next((row for row in self.rows if row.language == language), None)
+        return next((row for row in self.rows if written_in(row) == language), None)
 
     @property
     def best_reference(self) -> Row | None:
@@ -78,8 +79,8 @@ def answer(
     device: str | None = None,
     files: Mapping[Path, Sequence[Row]] | None = None,
 ) -> Answer:
-    """The rows of the nearest recorded problem of the same kind: operation, epilogue, dtype, layout, groups. One where
-    this project's kernels were timed by name: `linear` takes one of them, and is no candidate beside them.
+    """The rows of the nearest recorded problem of the same kind: operation, epilogue, dtype, layout, groups. `linear`,
+    which takes one of this project's kernels, answers where none of them was timed by name.
 
     Of two measurements of one problem that of its own dtype (fp16 and bf16 are of one kind), then the one with more
     contenders, of two alike the later. languages: of the kernels;
@@ -113,7 +114,7 @@ def candidates(
 
 def answering(found: Iterable[Candidate]) -> list[Candidate]:
     """Those that have a kernel of this project: measurements of references alone stand beside an answer."""
-    return [candidate for candidate in found if any(row.language in LANGUAGES for row in candidate[1])]
+    return [candidate for candidate in found if any(written_in(row) in LANGUAGES for row in candidate[1])]
 
 
 def nearest(problem: Matmul | W4A16Matmul, timing: TimingName, found: Sequence[Candidate]) -> Answer:
@@ -145,8 +146,18 @@ def weight(candidate: Candidate) -> tuple[int, str]:
     return len(candidate[1]), max(row.time for row in candidate[1])
 
 
+def is_kernel(row: Row) -> bool:
+    """Whether it timed a kernel by name."""
+    return row.language in LANGUAGES
+
+
+def written_in(row: Row) -> str:
+    """The language of what a row timed: of `linear` that of the kernels which it chooses from."""
+    return row.contender.removeprefix(LINEAR) if row.contender.startswith(LINEAR) else row.language
+
+
 def _is_reference(row: Row) -> bool:
-    return row.language not in LANGUAGES and row.contender not in BASELINES
+    return written_in(row) not in LANGUAGES and row.contender not in BASELINES
 
 
 def _measurements(
@@ -160,7 +171,13 @@ def _measurements(
     alike = queries.contending(of_kind(rows, kind_of(problem)))
     for group in queries.by_problem(queries.timed_together(alike, timing)).values():
         if any(row.contender in BASELINES for row in group):
-            yield [row for row in group if row.contender in BASELINES or _may_answer(row, languages, deterministic)]
+            by_name = any(map(is_kernel, group))
+            yield [
+                row
+                for row in group
+                if row.contender in BASELINES
+                or (_may_answer(row, languages, deterministic) and not (by_name and row.contender.startswith(LINEAR)))
+            ]
 
 
 def of_kind(rows: Iterable[Row], kind: str) -> list[Row]:
@@ -195,8 +212,6 @@ def kinds_of(files: Mapping[Path, Sequence[Row]], op: str) -> str:
 
 
 def _may_answer(row: Row, languages: Sequence[str], deterministic: bool) -> bool:
-    written = row.language in languages or (
-        row.language not in LANGUAGES and all(language in languages for language in LANGUAGES)
-    )
-    named = "@" not in row.contender and not row.contender.startswith("torch/linear.")
-    return written and named and (row.deterministic or not deterministic)
+    language = written_in(row)
+    written = language in languages or (language not in LANGUAGES and all(each in languages for each in LANGUAGES))
+    return written and "@" not in row.contender and bool(row.deterministic or not deterministic)

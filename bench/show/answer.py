@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from triton_vs_tilus.bench.ops import BASELINES
-from triton_vs_tilus.bench.rows.answers import Answer
+from triton_vs_tilus.bench.rows.answers import Answer, is_kernel, written_in
 from triton_vs_tilus.bench.rows.row import TEMPERATURES, Row
 from triton_vs_tilus.bench.show.tables import Table
 from triton_vs_tilus.common.epilogue import Epilogue
@@ -118,23 +118,42 @@ def cells(answer: Answer, language: str | None) -> list[tuple[str, str, str, str
     for row in shown:
         timing = row.timing[answer.timing]
         times = f"{timing.speedup:.2f} ({timing.speedup_low:.2f}-{timing.speedup_high:.2f})"
-        config = CONFIGS.get(row.config_source or "", "") if row.language in LANGUAGES else ""
         us = "" if row is answer.elsewhere else f"{timing.median_us:.1f}"  # of another run: ratios alone are compared
-        made.append((labels[row.contender], us, "" if row is baseline else times, config))
+        made.append((labels[row.contender], us, "" if row is baseline else times, _config(row)))
     floor = baseline.floor[answer.timing].read_us
     return [*made, ("floor, reads the least bytes", f"{floor:.1f}", "", "")]
 
 
+def _config(row: Row) -> str:
+    """Where a kernel's config is from; of `linear` what it took."""
+    if is_kernel(row):
+        return CONFIGS.get(row.config_source or "", "")
+    return f"takes {_taken(row)}" if written_in(row) in LANGUAGES else ""
+
+
+def _taken(row: Row) -> str:
+    """The contender that `linear` took, by its row's message."""
+    return row.message.partition(" ")[0].removesuffix(":")
+
+
 def why_lines(answer: Answer) -> Iterator[str]:
-    """The protocol in a sentence, how far the kernel fills the GPU, and what goes without a split."""
+    """The protocol in a sentence, how far the kernel fills the GPU, and what goes without a split; or what `linear`
+    took."""
     fastest, unsplit = answer.fastest, answer.unsplit
-    note = f"notes/{_file(fastest)}.md" if fastest.language in LANGUAGES else "notes/references.md"
-    if fastest.language in LANGUAGES:
+    if is_kernel(fastest):
+        note = f"notes/{_file(fastest)}.md"
         yield f"Why: {REASONS.get(fastest.protocol, 'the row names no protocol')}."
+    elif written_in(fastest) in LANGUAGES:
+        note = "notes/linear.md"
+        yield f"Why: linear takes {_taken(fastest)}, by the nearest sizes where kernels were timed by name."
     else:
-        ours = next(row for row in answer.rows if row.language in LANGUAGES)
-        times = answer.us(ours) / answer.us(fastest)
-        yield f"Why: the fastest kernel here, {ours.contender}, takes {times:.2f} times as long."
+        note = "notes/references.md"
+        ours = next(row for row in answer.rows if written_in(row) in LANGUAGES)
+        if not is_kernel(ours) and _taken(ours) in BASELINES:
+            yield "Why: linear knows no kernel that wins, by the nearest sizes where kernels were timed by name."
+        else:
+            times = answer.us(ours) / answer.us(fastest)
+            yield f"Why: the fastest kernel here, {ours.contender}, takes {times:.2f} times as long."
     if unsplit is not None and unsplit.config is not None:
         blocks = _tiles(unsplit)
         yield (
@@ -156,23 +175,26 @@ def _file(row: Row) -> str:
 def call_lines(problem: Matmul | W4A16Matmul, row: Row) -> Iterator[str]:
     """Of the kernel itself; and of the one call that takes what is known to win."""
     epilogue = Epilogue.NONE if isinstance(problem, W4A16Matmul) else problem.epilogue
-    if row.language in LANGUAGES:
+    if is_kernel(row):
         if epilogue is not Epilogue.NONE:
             yield "    from triton_vs_tilus.common.epilogue import Epilogue"
         names = "lay_out, matmul" if isinstance(problem, W4A16Matmul) else "matmul"
         yield f"    from triton_vs_tilus.kernels_{row.language}.{_file(row)} import {names}"
-    if row.language in LANGUAGES or row.contender in BASELINES:
+    if is_kernel(row) or row.contender in BASELINES:
         weight = "   # weight: common.quantization.GPTQWeight" if isinstance(problem, W4A16Matmul) else ""
         yield f"    y = {expression(problem, row)}{weight}"
-    else:
+    elif written_in(row) not in LANGUAGES:
         yield f"    {row.contender}: see notes/references.md"
     if isinstance(problem, W4A16Matmul) or problem.layout is not Layout.NK or epilogue is Epilogue.SCALE:
         return
-    if row.language in LANGUAGES:
+    if written_in(row) in LANGUAGES:
         options = ", bias" if epilogue.has_bias else ""
         options += f', activation="{epilogue.activation}"' if epilogue.activation else ""
-        yield ""
-        yield f"    from triton_vs_tilus.kernels_{row.language} import linear   # that or another or torch, by the rows"
+        rule = "a kernel or torch, by the rows"
+        if is_kernel(row):
+            yield ""
+            rule = "that or another or torch, by the rows"
+        yield f"    from triton_vs_tilus.kernels_{written_in(row)} import linear   # {rule}"
         yield f"    y = linear(x, weight{options})"
 
 
