@@ -15,7 +15,6 @@ from triton_vs_tilus.common.problem import Matmul, short_dtype
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
-LINEAR = "torch/linear."  # and the language whose `linear` it is
 Candidate = tuple[Path, list[Row]]  # a file, and rows of one problem there that were timed together, the fastest first
 
 
@@ -153,7 +152,12 @@ def is_kernel(row: Row) -> bool:
 
 def written_in(row: Row) -> str:
     """The language of what a row timed: of `linear` that of the kernels which it chooses from."""
-    return row.contender.removeprefix(LINEAR) if row.contender.startswith(LINEAR) else row.language
+    return row.variant if _is_linear(row) else row.language
+
+
+def _is_linear(row: Row) -> bool:
+    """Whether it timed the `linear` of a kernel package; the variant names its language."""
+    return row.contender == f"torch/linear.{row.variant}"
 
 
 def _is_reference(row: Row) -> bool:
@@ -170,14 +174,10 @@ def _measurements(
     """Of each problem of this kind the rows that were timed together and may answer, the baseline among them."""
     alike = queries.contending(of_kind(rows, kind_of(problem)))
     for group in queries.by_problem(queries.timed_together(alike, timing)).values():
+        if any(map(is_kernel, group)):
+            group = [row for row in group if not _is_linear(row)]
         if any(row.contender in BASELINES for row in group):
-            by_name = any(map(is_kernel, group))
-            yield [
-                row
-                for row in group
-                if row.contender in BASELINES
-                or (_may_answer(row, languages, deterministic) and not (by_name and row.contender.startswith(LINEAR)))
-            ]
+            yield [row for row in group if row.contender in BASELINES or _may_answer(row, languages, deterministic)]
 
 
 def of_kind(rows: Iterable[Row], kind: str) -> list[Row]:

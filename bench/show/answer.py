@@ -188,18 +188,15 @@ def call_lines(problem: Matmul | W4A16Matmul, row: Row) -> Iterator[str]:
     if isinstance(problem, W4A16Matmul) or problem.layout is not Layout.NK or epilogue is Epilogue.SCALE:
         return
     if written_in(row) in LANGUAGES:
-        options = ", bias" if epilogue.has_bias else ""
-        options += f', activation="{epilogue.activation}"' if epilogue.activation else ""
-        rule = "a kernel or torch, by the rows"
         if is_kernel(row):
             yield ""
-            rule = "that or another or torch, by the rows"
-        yield f"    from triton_vs_tilus.kernels_{written_in(row)} import linear   # {rule}"
-        yield f"    y = linear(x, weight{options})"
+        taken = "that or another" if is_kernel(row) else "a kernel"
+        yield f"    from triton_vs_tilus.kernels_{written_in(row)} import linear   # {taken} or torch, by the rows"
+        yield f"    y = {_linear_call(problem)}"
 
 
 def expression(problem: Matmul | W4A16Matmul, row: Row) -> str:
-    """The call of what a row timed, a kernel of either language or the baseline."""
+    """The call of what a row timed, a kernel of either language, `linear` of one or the baseline."""
     variant = f', variant="{row.variant}"' if row.variant else ""
     if isinstance(problem, W4A16Matmul):
         if row.language in LANGUAGES:
@@ -211,8 +208,17 @@ def expression(problem: Matmul | W4A16Matmul, row: Row) -> str:
         bias = ", bias=bias" if has_bias else ""
         fused = f", epilogue=Epilogue.{problem.epilogue.name}" if problem.epilogue is not Epilogue.NONE else ""
         return f"matmul(x, {weight}{bias}{fused}{variant})"
+    if written_in(row) in LANGUAGES:
+        return _linear_call(problem)
     product = f"torch.addmm(bias, x, {weight})" if has_bias else f"torch.mm(x, {weight})"
     return f"torch.{activation}({product})" if activation else product
+
+
+def _linear_call(problem: Matmul) -> str:
+    weight = "weight" if problem.layout is Layout.NK else "weight.T"
+    bias = ", bias" if problem.epilogue.has_bias else ""
+    activation = f', activation="{problem.epilogue.activation}"' if problem.epilogue.activation else ""
+    return f"linear(x, {weight}{bias}{activation})"
 
 
 def regimes_table(found: Sequence[Answer]) -> Table:
@@ -223,7 +229,7 @@ def regimes_table(found: Sequence[Answer]) -> Table:
     for answer in found:
         fastest, problem = answer.fastest, answer.fastest.problem.to_problem()
         assert isinstance(problem, Matmul | W4A16Matmul)
-        other = next(name.value for name in LANGUAGES if name.value != fastest.language)
+        other = next(name.value for name in LANGUAGES if name.value != written_in(fastest))
         second = answer.best_of(other)
         mark = " †" if len(answer.joint) > 1 else ""
         lines.append(

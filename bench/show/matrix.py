@@ -211,6 +211,7 @@ def twins(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
     """
     lines = contenders(rows, timing)
     lines = lines[(lines.status == PASSED) & lines.speedup.notna()]
+    # Not by `str.partition`, which makes no columns of no rows.
     lines = lines.assign(kernel=[name.partition("/")[2] for name in lines.contender])
     first, second = (lines[lines.language == language] for language in PAIR)
     both = first.merge(second, on=["kernel", "problem"], suffixes=("", "_of_other"))
