@@ -26,16 +26,11 @@ from itertools import product
 from typing import Any
 
 import tilus
-from tilus import RegisterLayout, bfloat16, float32, int32, uint8, uint32
+from tilus import RegisterLayout, bfloat16, float32, int32, uint8, uint32, uint64
 from tilus.backends.emitter import BaseInstEmitter, register_emitter
 from tilus.backends.emitters.cuda.cp_async_tensor import CopyAsyncTensorGlobalToSharedInstEmitter
-from tilus.backends.emitters.cuda.wgmma import (
-    SharedMatrixDescriptor,
-    WgmmaBaseEmitter,
-    WgmmaMmaSSEmitter,
-    encode_swizzle_mode,
-)
-from tilus.hidet.ir.expr import Expr
+from tilus.backends.emitters.cuda.wgmma import WgmmaBaseEmitter, WgmmaMmaSSEmitter, encode_swizzle_mode
+from tilus.hidet.ir.expr import Expr, cast
 from tilus.hidet.ir.primitives.cuda.elect import shfl_sync_i32
 from tilus.hidet.ir.primitives.cuda.wgmma import WgmmaConfig, wgmma_async, wgmma_fence_operand
 from tilus.hidet.ir.type import DataType
@@ -67,6 +62,7 @@ WARPGROUPS = (1, 2)  # of a block
 MOST_ROWS = 256  # of one TMA
 MOST_SUMS = 128  # in registers, of a thread
 PAIR = 2  # blocks of a cluster that share B
+UNIT = 16  # bytes, of what a descriptor counts
 BOTH = 0b11  # of a pair, as a mask
 BARRIERS_BYTES = 1024  # at the start of shared memory; what follows is aligned for the widest swizzle
 
@@ -100,16 +96,19 @@ class _Operand:
         """In bytes, of what begins there, at a whole pattern of the swizzle."""
         return self.canonical.swizzled_cute_layout.layout(row, k) * self.nbytes
 
-    def descriptor(self, row: int, k: int) -> Expr:
-        """Of the instruction's part that begins there, at a whole pattern of the swizzle."""
+    def place(self) -> Expr:
+        """Where the operand begins, as descriptors count: in units of 16 bytes."""
+        return cast(self.address, uint32) // uint32(UNIT)
+
+    def descriptor(self, place: Expr, row: int, k: int) -> Expr:
+        """Of the instruction's part that begins there, at a whole pattern of the swizzle, of an operand at `place`.
+
+        A sum in 32 bits beside a constant: tilus' own encoder masks the address, which Hopper's shared memory cannot
+        exceed, and its part of a descriptor has to be made anew for every instruction."""
         canonical = self.canonical
-        return SharedMatrixDescriptor(
-            addr=self.address + self.offset(row, k),
-            lbo=canonical.LBO * self.nbytes,
-            sbo=canonical.SBO * self.nbytes,
-            base_offset=0,
-            swizzle_mode=encode_swizzle_mode(canonical.swizzle_mode),
-        ).encoded()
+        fixed = canonical.LBO * self.nbytes // UNIT << 16 | canonical.SBO * self.nbytes // UNIT << 32
+        fixed |= encode_swizzle_mode(canonical.swizzle_mode) << 62
+        return uint64(fixed) | cast(place + uint32(self.offset(row, k) // UNIT), uint64)
 
 
 def warpgroups_along(rows: int, warpgroups: int) -> tuple[int, int]:
@@ -147,13 +146,15 @@ class _WgmmaOfWarpgroups(WgmmaMmaSSEmitter):
             begin = shared.address + self.warpgroup() * shared.offset(size, 0)
             shared.address = self.declare_var("shared_addr_of_warpgroup", int32, begin)
         sums = d.layout.local_size * inst_m * inst_n // (m * n)  # of a thread, in one instruction
+        place_of_rows = self.declare_var("place_of_rows", uint32, rows.place())
+        place_of_columns = self.declare_var("place_of_columns", uint32, columns.place())
         for step, i, j in product(range(k // inst_k), range(m // inst_m), range(n // inst_n)):
             self.append(
                 wgmma_async(
                     config,
-                    rows.descriptor(i * inst_m, step * inst_k),
+                    rows.descriptor(place_of_rows, i * inst_m, step * inst_k),
                     ~self.tensor2var[d][0] + (i * (n // inst_n) + j) * sums,
-                    columns.descriptor(j * inst_n, step * inst_k),
+                    columns.descriptor(place_of_columns, j * inst_n, step * inst_k),
                     trans_a=rows.transposed,
                     trans_b=columns.transposed,
                 )

@@ -28,6 +28,7 @@ KN = Matmul(256, 256, 1024, layout=Layout.KN)
 NK = replace(KN, layout=Layout.NK)
 WGMMA = BandConfig(128, 64, 128, 1, 4, 3, engine="wgmma")
 ROW_BYTES, ROWS_OF_PATTERN, ELEMENT_BYTES, STEP = 128, 8, 2, 16
+UNIT = 16  # bytes, of a descriptor's numbers
 
 
 class Descriptor(NamedTuple):
@@ -46,11 +47,13 @@ class Instruction(NamedTuple):
     transposed: tuple[bool, bool]
 
 
-DESCRIPTOR = (
-    r"encode_smem_descriptor\(\(\(uint32_t\)\(\(*shared_addr\w*(?: \+ (\d+)\))? >> 4\)+, "
-    r"uint32_t\((\d+)u\), uint32_t\((\d+)u\), uint8_t\((\d)\), uint8_t\((\d)\)\)"
+OURS = r"\(uint64_t\((?P<fixed>\d+)ull\) \| \(\(uint64_t\)\(\(*place_of_\w+(?: \+ uint32_t\((?P<further>\d+)u\))?\)+"
+THEIRS = (
+    r"tilus_cuda_wgmma_encode_smem_descriptor\(\(\(uint32_t\)\(\(*shared_addr\w*(?: \+ (?P<start>\d+)\))? >> 4\)+, "
+    r"uint32_t\((?P<leading>\d+)u\), uint32_t\((?P<stride>\d+)u\), "
+    r"uint8_t\((?P<base>\d)\), uint8_t\((?P<swizzle>\d)\)\)"
 )
-CALL = re.compile(rf"_shared_1_1_1_(\d)_(\d)\(tilus_cuda_wgmma_{DESCRIPTOR}, .*?, tilus_cuda_wgmma_{DESCRIPTOR}\);")
+CALL = re.compile(r"_shared_1_1_1_(\d)_(\d)\((.*?), \(+&.*?\), (\(uint64.*|tilus_.*)\);")
 
 
 def source_of(config: BandConfig, problem: Matmul, folder) -> str:
@@ -59,17 +62,24 @@ def source_of(config: BandConfig, problem: Matmul, folder) -> str:
     return text
 
 
+def descriptor(text: str) -> Descriptor:
+    """Of an argument of a wgmma, as ours or tilus' own emitter writes it. PTX ISA, "Matrix Descriptor Format"."""
+    if ours := re.fullmatch(OURS, text):
+        fixed, further = int(ours["fixed"]), int(ours["further"] or 0)
+        leading, stride, base = (fixed >> bit & mask for bit, mask in [(16, 0x3FFF), (32, 0x3FFF), (49, 7)])
+        return Descriptor(UNIT * (fixed + further & 0x3FFF), UNIT * leading, UNIT * stride, base, fixed >> 62)
+    theirs = re.fullmatch(THEIRS, text)
+    assert theirs, text
+    start, leading, stride, base, swizzle = (int(number or 0) for number in theirs.groups())
+    return Descriptor(start, UNIT * leading, UNIT * stride, base, swizzle)
+
+
 def instructions(text: str) -> list[Instruction]:
     """In the order of K, then of the tile's rows."""
-    found = []
-    for trans_a, trans_b, *numbers in CALL.findall(text):
-        start_a, leading_a, stride_a, base_a, swizzle_a, start_b, leading_b, stride_b, base_b, swizzle_b = (
-            int(number or 0) for number in numbers
-        )
-        a = Descriptor(start_a, 16 * leading_a, 16 * stride_a, base_a, swizzle_a)
-        b = Descriptor(start_b, 16 * leading_b, 16 * stride_b, base_b, swizzle_b)
-        found.append(Instruction(a, b, (trans_a == "1", trans_b == "1")))
-    return found
+    return [
+        Instruction(descriptor(a), descriptor(b), (trans_a == "1", trans_b == "1"))
+        for trans_a, trans_b, a, b in CALL.findall(text)
+    ]
 
 
 def swizzled(address: int) -> int:
@@ -163,11 +173,13 @@ def test_two_warpgroups_read_a_part_of_an_operand_each(block_m, shared, rows, tm
         r"shared_addr_of_warpgroup = \(\(\w*shfl_sync_i32\(.*threadIdx\.x / 128\), 0\) \* (\d+)\) \+ shared_addr\w*\);"
     )
     assert re.findall(begin, text) == [str(placed(rows, 0))]
-    arguments = re.findall(r"_m64n(\d+)k16_\w*\(.*?\((shared_addr\w*)\W.*, \w*encode.*\((shared_addr\w*)\W", text)
+    places = dict(re.findall(r"(place_of_\w+) = \(+uint32_t\)\((shared_addr\w*)\W", text))
+    arguments = re.findall(r"_m64n(\d+)k16_\w*\(.*?(place_of_rows\w*)\W.*?(place_of_columns\w*)\W", text)
     assert len(arguments) == 64 // STEP
     for n, a, b in arguments:
         assert n == ("128" if shared == "a" else "64")
-        assert (a == "shared_addr_of_warpgroup", b == "shared_addr_of_warpgroup") == (shared == "a", shared == "b")
+        own = places[a] == "shared_addr_of_warpgroup", places[b] == "shared_addr_of_warpgroup"
+        assert own == (shared == "a", shared == "b")
     check_places(instructions(text), 64)
 
 
