@@ -17,8 +17,8 @@ LOOKED_AT = 40  # calls: no fewer than the gate makes before the clock does; who
 PAUSE_S = 5e-4  # more than between the calls of a turn, less than between turns
 
 
-def launch(work):
-    """In whose place a made-up device puts its own."""
+def launch(work, us=None):
+    """In whose place a made-up device puts its own, which takes `us`, or as long as a product."""
     work()
 
 
@@ -295,6 +295,21 @@ def once_a_capture(a, b, out):
     if captured and _answers.get("captured") == captured:
         return out
     _answers["captured"] = captured
+    return _product(a, b, out)
+
+
+def leaves_out_a_fifth(a, b, out):
+    """The last calls of a capture do nothing: on warm L2 the first ones have written the answer."""
+    _answers["captured calls"] = _answers.get("captured calls", 0) + 1 if capturing() else 0
+    return out if _answers["captured calls"] > 40 else _product(a, b, out)
+
+
+def idles_in_a_fifth(a, b, out):
+    """Likewise, but for a launch that changes nothing."""
+    _answers["captured calls"] = _answers.get("captured calls", 0) + 1 if capturing() else 0
+    if _answers["captured calls"] > 40:
+        launch(lambda: out[0, :1].add_(0), us=0.5)
+        return out
     return _product(a, b, out)
 
 

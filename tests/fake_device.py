@@ -1,6 +1,6 @@
 """A made-up device for the clock, whose host and GPU each have a time of their own."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ class FakeDevice:
         self.no_reading = "" if readings else "no NVML on a made-up device"
         self.readings = list(readings or [])
         self.host = self.gpu = 0.0
-        self.capturing: list[Callable[[], None]] | None = None
+        self.capturing: list[tuple[float, Callable[[], None]]] | None = None
         self.read_parts: list[tuple[int, int]] = []
         self.ends: deque[float] = deque(maxlen=depth)
         self.delays: list[float] = []
@@ -30,7 +30,7 @@ class FakeDevice:
 
     def launch(self, microseconds: float, work: Callable[[], None] = lambda: None) -> None:
         if self.capturing is not None:
-            self.capturing.append(lambda: self.launch(microseconds, work))
+            self.capturing.append((microseconds, work))
             return
         self.host += HOST_CALL_US * 1e-6
         if len(self.ends) == self.ends.maxlen:
@@ -74,24 +74,28 @@ class FakeDevice:
         return held
 
     def capture(self, calls):
-        self.capturing = []
-        results = [call() for call in calls]
+        self.capturing, results, added = [], [], []
+        for call in calls:
+            before = len(self.capturing)
+            results.append(call())
+            added.append(Counter(microseconds for microseconds, _ in self.capturing[before:]))
         captured, self.capturing = self.capturing, None
         host = self.host
 
         @dataclass
         class Graph:
             results: list[object]
+            added: list[Counter[float]]
             device: FakeDevice = field(default=self)
 
             def replay(self):
                 before = self.device.host
                 for launch in captured:
-                    launch()
+                    self.device.launch(*launch)
                 self.device.host = before + 1e-6  # one launch of a whole graph
 
         self.host = host
-        return Graph(results)
+        return Graph(results, added)
 
     def energy_mj(self) -> float | None:
         return None if self.watts is None else self.watts * self.gpu * 1000

@@ -43,7 +43,7 @@ def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
             device.launch(CALL_US)
         return result
 
-    monkeypatch.setattr(adversaries, "launch", lambda work: device.launch(PRODUCT_US, work))
+    monkeypatch.setattr(adversaries, "launch", lambda work, us=PRODUCT_US: device.launch(us, work))
     monkeypatch.setattr(adversaries, "capturing", lambda: device.capturing is not None)
     cheat = Timed(
         "cheat",
@@ -70,7 +70,11 @@ def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
         ("batches_and_skips", "cold", "suspicious", "the mean"),
         ("skips_while_timed", "cold", "wrong", "error nan"),
         ("threads_while_timed", "cold", "wrong", "error nan"),
-        ("once_a_capture", "warm", "suspicious", "faster than an empty launch"),
+        ("once_a_capture", "warm", "wrong", "call 2 of 50 in a CUDA graph adds 0 nodes to it, and the first 1"),
+        ("leaves_out_a_fifth", "warm", "wrong", "call 41 of 50 in a CUDA graph adds 0 nodes to it, and the first 1"),
+        ("leaves_out_a_fifth", "graph", "wrong", "call 41 of 80"),
+        ("idles_in_a_fifth", "warm", "wrong", "call 41 of 50 in a CUDA graph adds other nodes to it than the first"),
+        ("idles_in_a_fifth", "cold", "passed", ""),
         ("once_a_capture", "host", "passed", ""),
     ],
 )

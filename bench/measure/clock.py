@@ -22,6 +22,7 @@ work that is skipped, kept from earlier, or on its way on another stream or thre
 import gc
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from cuda.bindings import driver
 from torch import Tensor
 
 from triton_vs_tilus.bench.measure import nvml
+from triton_vs_tilus.bench.measure.nodes import Nodes, odd_one_out
 from triton_vs_tilus.bench.measure.nvml import Reading
 from triton_vs_tilus.bench.measure.seals import seal
 from triton_vs_tilus.common.tensors import named_tensors
@@ -109,9 +111,10 @@ class Timed:
 
 
 class Graph(Protocol):
-    """A captured series of launches; `results` is what each call returned."""
+    """A captured series of launches; `results` is what each call returned, `added` what it added to the graph."""
 
     results: Sequence[Any]
+    added: Sequence[Counter[Any]]
 
     def replay(self) -> None: ...
 
@@ -390,6 +393,8 @@ class _Captured(_Queued):
             graph = self.device.capture([partial(timed.call, place) for place in places])
         except Exception as error:
             raise NotTimed(timed.name, f"cannot be captured in a CUDA graph: {first_line(error)}") from error
+        if reason := odd_one_out(graph.added):
+            raise NotTimed(timed.name, reason, wrong=True)
         # A launch on another stream is not part of the graph: it ran during the capture, and in no replay.
         if not self._is_written(graph):
             raise NotTimed(timed.name, "its work is not in the CUDA graph that captured it: another stream", wrong=True)
@@ -532,6 +537,7 @@ def first_line(error: BaseException) -> str:
 class _CudaGraph:
     graph: torch.cuda.CUDAGraph
     results: Sequence[Any] = ()
+    added: Sequence[Counter[Any]] = ()
 
     def replay(self) -> None:
         self.graph.replay()
@@ -626,6 +632,8 @@ class CudaClock:
         self.synchronize()
         captured = _CudaGraph(torch.cuda.CUDAGraph())
         with torch.cuda.graph(captured.graph, stream=stream, capture_error_mode="thread_local"):
-            captured.results = [call() for call in calls]
+            nodes = Nodes(stream)
+            done = [(call(), nodes.added()) for call in calls]
+        captured.results, captured.added = zip(*done, strict=True)
         self.synchronize()
         return captured

@@ -13,6 +13,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import torch
+from cuda.bindings import driver
 
 # Classes whose functions are held, and functions of modules, beside those of the project's own modules.
 CLASSES = (torch.Tensor, torch._C.TensorBase, torch.cuda.Event, torch.cuda.Stream, torch.cuda.CUDAGraph)
@@ -20,6 +21,7 @@ FUNCTIONS = {
     torch: "equal mm matmul empty empty_like clone sum tensor isnan _foreach_copy_ _foreach_zero_ _foreach_add_",
     torch.cuda: "synchronize current_stream stream graph set_device _sleep Event Stream CUDAGraph",
     time: "perf_counter monotonic",
+    driver: "cuStreamGetCaptureInfo cuGraphGetNodes cuGraphNodeGetType cuGraphKernelNodeGetParams cuCtxGetLimit",
 }
 OWN = ("triton_vs_tilus.bench.measure.", "triton_vs_tilus.bench.search.", "triton_vs_tilus.common.")
 
