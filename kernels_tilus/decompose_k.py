@@ -46,6 +46,7 @@ from triton_vs_tilus.kernels_tilus.band import BandScript
 from triton_vs_tilus.kernels_tilus.configs import BandConfig, band_space
 from triton_vs_tilus.kernels_tilus.dependent_launch import after_kernel_before, start_dependents
 from triton_vs_tilus.kernels_tilus.epilogue import EpilogueScript
+from triton_vs_tilus.kernels_tilus.partials import in_rows
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,8 @@ class DecomposeKPartials(BandScript):
                 )
             # fmt: on
             partials = self.global_view(partials_ptr, dtype=float32, shape=[split_k, m, n])
-            self.store_global(partials, acc, offsets=[split, offset_m, offset_n], dims=[1, 2])
+            stored = in_rows(self, acc) if self.fed_by_tma else acc
+            self.store_global(partials, stored, offsets=[split, offset_m, offset_n], dims=[1, 2])
 
 
 class DecomposeKReduction(EpilogueScript):

@@ -24,6 +24,7 @@ def state_of(name: str, lines) -> str:
 
 def test_the_screen_tells_what_is_there_and_what_is_not(monkeypatch, installed, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")  # as the command sets it without a GPU; here for this test alone
     monkeypatch.setattr(doctor.shutil, "which", lambda tool: None)
     installed |= {"tilus": None, "apache-tvm-ffi": "0.1.13", "torch": "2.12.0", "cuda-bindings": "13.1.0"}
     assert run_command(compare.main, ["--doctor"]) == 0

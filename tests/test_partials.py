@@ -1,0 +1,63 @@
+"""How a tile of partial sums gets from a wgmma to memory: which banks of shared memory, which lines of L2."""
+
+from dataclasses import replace
+
+import cuda_source
+import pytest
+from tilus.ir.layout.ops import auto_local_spatial
+
+from triton_vs_tilus.bench import contenders
+from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.kernels_tilus import partials, wgmma
+
+PROBLEM = Matmul(256, 256, 4096, layout=Layout.NK)
+LINE = 128  # bytes of L2
+TILES = [(64, 64, 1), (64, 128, 1), (128, 128, 2), (64, 256, 2)]  # rows, columns, warpgroups
+
+
+@pytest.mark.parametrize(("rows", "columns", "warpgroups"), TILES)
+def test_half_a_warp_stores_its_pairs_to_all_banks_at_once(rows, columns, warpgroups):
+    held, places_of = (
+        wgmma.layout_of_sums(rows, columns, warpgroups),
+        partials._tile_layout(rows, columns).as_numpy_grid(),
+    )
+    for lane, pair in [(0, 0), (16, 0), (48, 2), (0, held.local_size - 2)]:
+        places = [
+            places_of[tuple(map(int, held.get_global(spatial_index=lane + thread, local_index=pair + one)))]
+            for thread in range(16)
+            for one in range(2)
+        ]
+        assert {place % partials.BANKS for place in places} == set(range(partials.BANKS))
+
+
+@pytest.mark.parametrize(("rows", "columns", "warpgroups"), TILES)
+def test_a_place_holds_one_sum(rows, columns, warpgroups):
+    places = partials._tile_layout(rows, columns).as_numpy_grid()
+    assert sorted(places.flat) == list(range(rows * columns))
+
+
+@pytest.mark.parametrize(("rows", "columns", "warpgroups"), TILES)
+def test_a_warp_stores_whole_lines(rows, columns, warpgroups):
+    threads = 128 * warpgroups
+    wide = auto_local_spatial(threads, [rows, columns // partials.VECTOR]).local(1, partials.VECTOR)
+    for first in range(0, wide.local_size, partials.VECTOR):
+        stored = {
+            tuple(map(int, wide.get_global(spatial_index=lane, local_index=first + one)))
+            for lane in range(partials.WARP)
+            for one in range(partials.VECTOR)
+        }
+        lines = {(row, column * 4 // LINE) for row, column in stored}
+        assert len(stored) * 4 == len(lines) * LINE
+
+
+@pytest.mark.parametrize(
+    ("engine", "tile"), [("wgmma", (64, 128)), ("wgmma_swapped", (32, 64)), ("wgmma_specialized", (64, 64))]
+)
+def test_a_thread_stores_16_bytes_of_partial_sums(engine, tile, tmp_path):
+    kernel = contenders.find("tilus/decompose_k.vector_pdl")
+    config = replace(kernel.configs(PROBLEM)[0], block_m=tile[0], block_n=tile[1], block_k=64, split_k=4)
+    config = replace(config, num_warps=4, num_stages=4, engine=engine)
+    assert kernel.supports(PROBLEM, config) is None
+    partial_sums, _ = cuda_source.cuda_sources(kernel, PROBLEM, config, tmp_path)
+    stored = partial_sums[partial_sums.index("StoreGlobal") :]
+    assert "uint4 *mem_ptr" in stored and "uint2" not in stored
