@@ -63,6 +63,7 @@ MOST_ROWS = 256  # of one TMA
 MOST_SUMS = 128  # in registers, of a thread
 PAIR = 2  # blocks of a cluster that share B
 UNIT = 16  # bytes, of what a descriptor counts
+PLACES = 0x3FFF  # the bits of a descriptor for where its operand begins
 BOTH = 0b11  # of a pair, as a mask
 BARRIERS_BYTES = 1024  # at the start of shared memory; what follows is aligned for the widest swizzle
 
@@ -97,14 +98,15 @@ class _Operand:
         return self.canonical.swizzled_cute_layout.layout(row, k) * self.nbytes
 
     def place(self) -> Expr:
-        """Where the operand begins, as descriptors count: in units of 16 bytes."""
-        return cast(self.address, uint32) // uint32(UNIT)
+        """Where the operand begins, as descriptors count: in units of 16 bytes, of this block's shared memory. In a
+        cluster the address has the block's rank above; there a descriptor has its leading offset."""
+        return (cast(self.address, uint32) // uint32(UNIT)) & uint32(PLACES)
 
     def descriptor(self, place: Expr, row: int, k: int) -> Expr:
         """Of the instruction's part that begins there, at a whole pattern of the swizzle, of an operand at `place`.
 
-        A sum in 32 bits beside a constant: tilus' own encoder masks the address, which Hopper's shared memory cannot
-        exceed, and its part of a descriptor has to be made anew for every instruction."""
+        A sum in 32 bits beside a constant: tilus' own encoder adds to the address, shifts and masks it for every
+        instruction anew. The sum stays within the mask, as shared memory does."""
         canonical = self.canonical
         fixed = canonical.LBO * self.nbytes // UNIT << 16 | canonical.SBO * self.nbytes // UNIT << 32
         fixed |= encode_swizzle_mode(canonical.swizzle_mode) << 62

@@ -27,6 +27,7 @@ SHARED = {
     "launching",
     "mma",
     "offline",
+    "partials",
     "plain_blocks",
     "prepare",
     "push",

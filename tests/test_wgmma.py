@@ -183,6 +183,15 @@ def test_two_warpgroups_read_a_part_of_an_operand_each(block_m, shared, rows, tm
     check_places(instructions(text), 64)
 
 
+def test_the_rank_of_a_clusters_block_is_kept_out_of_its_descriptors(tmp_path):
+    """An address has it above the bits of shared memory: in a descriptor those of the leading offset, by which the next
+    64 columns of a weight stored [K, N] are found."""
+    config = replace(WGMMA, block_m=64, block_n=128, block_k=64, split_k=2)
+    (text,) = cuda_source.cuda_sources(contenders.find("tilus/cluster"), KN, config, tmp_path)
+    places = re.findall(r"place_of_\w+ = (.*);", text)
+    assert len(places) == 2 and all(place.endswith("& uint32_t(16383u))") for place in places), places
+
+
 @pytest.mark.parametrize("rows, columns", [(64, 64), (64, 128), (128, 64), (256, 128), (192, 64)])
 def test_two_warpgroups_hold_each_sum_once(rows, columns):
     """As one warpgroup holds its part: PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16"."""
