@@ -2,10 +2,14 @@
 it on the stream is running, and go on to where they wait for it.
 
 Two functions add what the kernels say: `start_dependents` in the one before, `after_kernel_before` in the one after.
-How the latter is launched is the host's matter: tilus writes `kernel<<<...>>>`, which has no place for the attribute
-that lets it start early, so kernels that wait are given another launch here.
+How they are launched is the host's matter. tilus writes `kernel<<<...>>>`, which has no place for the attribute that
+lets a kernel start early, so kernels that wait are given another launch here. And a multiprocessor gives its blocks
+about as much shared memory as they ask for, the rest to its level 1 cache, and keeps that until they have ended: the
+blocks of the kernel after, each of which takes 1 KiB, would find no room beside them. So the kernel before asks for
+all of it, as Triton's launcher does for every kernel of more than 48 KiB.
 
-Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization"; PTX ISA, `griddepcontrol`.
+Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization", and "Shared Memory" of compute
+capability 9.0; PTX ISA, `griddepcontrol`.
 """
 
 from typing import no_type_check
@@ -22,6 +26,7 @@ from tilus.hidet.lang import attrs, script
 from tilus.hidet.utils.doc import Doc, NewLine, Text, doc_join
 
 WAIT = "griddepcontrol.wait;"
+LET_START = "griddepcontrol.launch_dependents;"
 
 
 @no_type_check
@@ -30,7 +35,7 @@ def _register() -> None:
     def start_dependents():
         attrs.func_name = "cuda_start_dependents"
         attrs.func_kind = "cuda_internal"
-        asm(template="griddepcontrol.launch_dependents;", is_volatile=True)
+        asm(template=LET_START, is_volatile=True)
 
     # The address comes out of the wait, so that no load from it can be moved before, and none takes what it reads for
     # constant while the kernel runs (`ld.global.nc`), which is true of all memory else that a kernel does not write.
@@ -56,9 +61,17 @@ _register()
 _launch = UpdatedCUDACodeGen.visit_LaunchKernelStmt
 
 
-def _launch_early_if_it_waits(self: UpdatedCUDACodeGen, stmt: LaunchKernelStmt) -> Doc:
-    if not any(WAIT in written.template_string for written in collect(self.ir_module, AsmStmt)):
-        return _launch(self, stmt)
+def _launch_dependently(self: UpdatedCUDACodeGen, stmt: LaunchKernelStmt) -> Doc:
+    written = {statement.template_string for statement in collect(self.ir_module, AsmStmt)}
+    launch = _launch_early(self, stmt) if any(WAIT in text for text in written) else _launch(self, stmt)
+    if LET_START not in written:
+        return launch
+    kernel, attribute = self.canonize_funcname(stmt.func_var.name), "cudaFuncAttributePreferredSharedMemoryCarveout"
+    room = Text(f"cudaFuncSetAttribute({kernel}, {attribute}, cudaSharedmemCarveoutMaxShared);")
+    return NewLine() + room + launch
+
+
+def _launch_early(self: UpdatedCUDACodeGen, stmt: LaunchKernelStmt) -> Doc:
     dims = [Text("dim3(") + self(dim) + ")" for dim in (stmt.grid_dim, stmt.block_dim)]
     config = doc_join([*dims, self(stmt.shared_mem_bytes), "(cudaStream_t)get_cuda_stream()", "&early", "1"], ", ")
     kernel = self.canonize_funcname(stmt.func_var.name)
@@ -72,7 +85,7 @@ def _launch_early_if_it_waits(self: UpdatedCUDACodeGen, stmt: LaunchKernelStmt) 
     return doc_join([NewLine() + line for line in lines], "")
 
 
-UpdatedCUDACodeGen.visit_LaunchKernelStmt = _launch_early_if_it_waits
+UpdatedCUDACodeGen.visit_LaunchKernelStmt = _launch_dependently
 
 
 def start_dependents() -> Expr:

@@ -1,7 +1,7 @@
 """Compiling for a GPU that is not here, into a cache that can be carried to it.
 
 tilus 0.2.0 finds a program by a hash of its text, the target and the build options, of which one is this project's
-(plain_blocks.py). Its own version, nvcc's and the paths are not in it, so `identity` names what has to be equal beside
+(build_options.py). Its own version, nvcc's and the paths are not in it, so `identity` names what has to be equal beside
 it. What it builds is a shared library of the host, for the processor that it runs on, linked with the driver's library:
 here for any x86-64, linked with a stub.
 """

@@ -9,23 +9,13 @@ Importing this module changes tilus for the process; `launching` imports it, and
 Source: notes/tilus_compiler.md, 13; PTX ISA, "Cluster of Cooperative Thread Arrays".
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import tilus.backends.codegen
-import tilus.drivers
-from tilus.drivers import BuildOptions
 from tilus.hidet.backend.codegen import UpdatedCUDACodeGen
 from tilus.hidet.ir.builders import FunctionBuilder
 from tilus.hidet.ir.func import Function
 from tilus.hidet.utils.doc import Doc
-
-
-@dataclass(frozen=True)
-class PlainBlocksOptions(BuildOptions):
-    """tilus finds a program in its cache by a hash of its text and of these: none is found that was built without."""
-
-    clusters_of_one: bool = False
 
 
 def _function_builder(*args: Any, cluster_dim: Any = None, **settings: Any) -> FunctionBuilder:
@@ -44,5 +34,4 @@ def _function_with_its_header(self: UpdatedCUDACodeGen, func: Function) -> Doc:
 
 
 tilus.backends.codegen.FunctionBuilder = _function_builder
-tilus.drivers.BuildOptions = PlainBlocksOptions
 UpdatedCUDACodeGen.visit_Function = _function_with_its_header

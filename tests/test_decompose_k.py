@@ -96,12 +96,14 @@ def test_the_second_kernel_is_launched_dependently_and_reads_after_its_wait(tmp_
     config = kernels["vector"].default_config(problem)
     product, reduction = cuda_sources(kernels["vector_pdl"], problem, config, tmp_path)
     assert "griddepcontrol.launch_dependents;" in product and "cudaLaunchKernelEx" not in product
+    room = r"PreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared\);\s*tilus_decompose_k_partials_kernel<<<"
+    assert re.search(room, product) and "Carveout" not in reduction  # the second's blocks find shared memory, too
     assert "cudaLaunchKernelEx(&config, " in reduction and "<<<" not in reduction
     (waited,) = re.findall(r"\*(\w+) = \(\(void\*\)\(tilus_cuda_after_kernel_before\(partials_ptr\)\)\);", reduction)
     assert len(re.findall(r"\bpartials_ptr\b", reduction.partition("__global__")[2].partition("DLL void")[0])) == 2
     assert re.search(rf"gmem = \(\(float\*\)\({waited}\)\);", reduction)
     for plain in cuda_sources(kernels["vector"], problem, config, tmp_path):
-        assert "griddepcontrol" not in plain and "cudaLaunchKernelEx" not in plain
+        assert not re.search("griddepcontrol|cudaLaunchKernelEx|Carveout", plain)
 
 
 # The weight before the wait

@@ -16,6 +16,7 @@ from tilus.lang.instantiated_script import BuildOptions as OptionsOfTilus
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.common.or_reduce import OrReduce
 from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.kernels_tilus import build_options
 from triton_vs_tilus.kernels_tilus.configs import BandConfig
 from triton_vs_tilus.kernels_tilus.launching import programs_only
 
@@ -105,4 +106,23 @@ def test_what_was_built_with_the_attribute_is_not_found(cache, monkeypatch):
     assert called == drivers.BuildOptions()
     (ours, before) = (drivers.get_cache_dir(programs[0], options) for options in (called, theirs))
     assert ours != before and (ours / "program.txt").read_text() == (before / "program.txt").read_text()
-    assert "'clusters_of_one': False" in (ours / "options.txt").read_text()
+    assert f"'compiler_changes': '{build_options.compiler_changes()}'" in (ours / "options.txt").read_text()
+
+
+def test_a_change_of_an_emitter_is_one_of_the_option(tmp_path, monkeypatch):
+    """And one of a file that changes nothing in tilus is none."""
+
+    def option() -> str:
+        build_options.compiler_changes.cache_clear()
+        return build_options.compiler_changes()
+
+    for path in Path(build_options.__file__).parent.glob("*.py"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    before = option()
+    monkeypatch.setattr(build_options, "__file__", str(tmp_path / "build_options.py"))
+    assert option() == before
+    (tmp_path / "stream_k.py").write_text("")
+    assert option() == before
+    (tmp_path / "wgmma.py").write_text((tmp_path / "wgmma.py").read_text() + "UNIT = 32\n")
+    assert option() != before
+    build_options.compiler_changes.cache_clear()

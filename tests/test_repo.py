@@ -19,6 +19,7 @@ SHARED = {
     "atomics",
     "band",
     "bitwise",
+    "build_options",
     "configs",
     "dependent_launch",
     "epilogue",
