@@ -76,6 +76,14 @@ def test_kernels_are_held_against_themselves_under_another_triton_where_the_conf
     # At T = 1 and 16 1.25x and 1x of the baseline; at T = 1024 another config.
     assert "| decompose_k.vector | 2 | 1.118 | 1.162 | 0.90 to 1.20 |" in page
     assert "| cluster | 3 |  | 0.855 |  |" in page and "semaphore" not in page
+    between = Journal(results_of / "router-beside.jsonl")
+    for made in router_rows():
+        if made.contender == VECTOR and made.problem.m == 1:
+            between.append(replace(made, environment=replace(made.environment, triton="3.8.0")))
+    doc.write_text("<!-- across:router-nk router-beside -->\n<!-- /across -->\n")
+    docs.update([doc])
+    assert "| decompose_k.vector | 1 | 1.250 | 1.250 | 1.125 | 0.90 to 0.90 |" in doc.read_text()
+    doc.write_text("<!-- across:router-nk -->\n<!-- /across -->\n")
     (results_of / "triton-3.9" / "router-nk.jsonl").unlink()
     with pytest.raises(ValueError, match=r"across:router-nk: no other Triton has router-nk\.jsonl"):
         docs.update([doc])

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -186,8 +187,13 @@ def test_what_a_test_launches_is_built_ahead(tmp_path):
 )
 def test_what_is_launched_is_that_of_the_named_device(name, taken_from):
     problem = Matmul(256, 256, 7168, layout=Layout.NK)
-    there = tuned.pick(find(taken_from), problem, "h200")[0]
-    found = launched(find(name), problem, "h200")
+    fed_by_tma = {"tilus/atomic": {"engine": "wgmma"}, "triton/atomic": {"tma": True}}
+    of_each = {"tilus/atomic": (64, 64, 128, 8, 4, 4), "triton/atomic": (64, 128, 64, 7, 4, 6)}
+    configs = {each: find(each).config_type(*sizes, **fed_by_tma[each]) for each, sizes in of_each.items()}
+    entries = [(each, tuned.Entry(problem=problem.key, config=asdict(config))) for each, config in configs.items()]
+    tuned.write("another-gpu-of-prebuild", entries, shipped=False)
+    there = configs[taken_from]
+    found = launched(find(name), problem, "another-gpu-of-prebuild")
     assert (found.block_m, found.block_n, found.block_k) == (there.block_m, there.block_n, there.block_k)
     assert found.split_k == (4 if name.endswith("@s4") else there.split_k)
 

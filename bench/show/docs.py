@@ -17,7 +17,7 @@ figure is typed and no quotation goes stale.
     <!-- regimes:h200 router-nk:16x* crossover:64x64x8192* -->
                                                      the fastest at problems of these files, and how to call it
     <!-- versions -->                                which versions were run, on what
-    <!-- across:router-nk -->                        Triton's kernels under each Triton that recorded this file
+    <!-- across:router-nk router-tlx -->             Triton's kernels under each Triton that recorded it, or these files
     <!-- claims -->                                  every claim and its verdict
     <!-- code:kernels_tilus/atomic.py AtomicMatmul.__call__ self.band_product -->
                                                      a function, from the first line that holds the last words
@@ -419,7 +419,7 @@ class _Page:
         return "\n".join(ladder_table(group).markdown() for group in _named(rows, words, file))
 
     def _across(self, rows: list[Row], words: list[str], file: Path) -> str:
-        return across_versions(file, rows).markdown()
+        return across_versions(file, rows, words).markdown()
 
     def _matrix(self, rows: list[Row], words: list[str], file: Path) -> str:
         made = matrix.tables(rows) if not words else [matrix.matched_table(rows, "cold")]

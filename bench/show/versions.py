@@ -44,13 +44,15 @@ def versions_table() -> Table:
     return Table("versions", ["device", "torch", "Triton", "tilus", "what ran"], lines)
 
 
-def across_versions(path: Path, rows: Sequence[Row]) -> Table:
+def across_versions(path: Path, rows: Sequence[Row], others: Sequence[str] = ()) -> Table:
     """A line for each kernel of Triton: how fast each version of Triton makes it, cold, over the problems that all
     versions which have the kernel ran on one config; and how far the newest lies from the oldest on one problem.
 
-    path: of the rows' file. Raises ValueError where no other Triton has a file of this name.
+    path: of the rows' file. others: names of files beside it that another Triton recorded. Raises ValueError where no
+    other Triton has a file of this name, nor there are others; OSError.
     """
-    files = [rows, *map(read_rows, _with_other_tritons(path))]
+    beside = [path.with_stem(name) for name in others]
+    files = [rows, *map(read_rows, [*_with_other_tritons(path), *beside])]
     if len(files) < 2:
         raise ValueError(f"across:{path.stem}: no other Triton has {path.name}")
     by_version = {
