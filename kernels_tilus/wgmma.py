@@ -13,7 +13,7 @@ where a tile's layout says so. Of a Script with `b_along_n` B is stored [K, N], 
 [K, M]: in tiles of 64 by 64, one swizzled row of TMA each, side by side in the operand of a wgmma.
 
 Of a Script that is `paired`, blocks 2i and 2i + 1 along x are a cluster with the same columns and the same K. Each
-loads its own rows of A, and of B every other tile along K, for both (multicast): B is read from L2 once for two blocks.
+loads its own rows of A, and half of the columns of B, for both (multicast): B is read from L2 once for two blocks.
 As either writes stages of the other, a second mbarrier a stage counts that both have read it.
 
 Source: tilus' examples/hopper_matmul, matmul_v2 and v3, which 0.2.0 refuses (a whole warp must issue the TMA) and
@@ -240,8 +240,6 @@ def supports_pairs(problem: Matmul, config: MatmulConfig) -> str | None:
     """Of what `supports` takes."""
     if problem.layout is Layout.KN:
         return "pairs of blocks read the weight along K: it must be stored [N, K]"
-    if config.block_k % (PAIR * STEP_K):
-        return f"block_k is {config.block_k}; accepted: a multiple of {PAIR * STEP_K}, half of it loaded by each block"
     if (tiles := cdiv(problem.m, config.block_m)) % PAIR:
         return (
             f"M = {problem.m} is {tiles} tiles of {config.block_m}; accepted: an even number, as blocks come in pairs"
@@ -263,12 +261,13 @@ def shared_beside_barriers(script: tilus.Script, dtype: DataType, shape: Sequenc
     return tensor
 
 
-def stages(script: tilus.Script, extent: int, stored_along_k: bool) -> SharedTensor:
-    """Chunks of STEP_K of an operand: [extent, STEP_K] each, or tiles of [STEP_K along K, STEP_K]."""
+def stages(script: tilus.Script, extent: int, stored_along_k: bool, parts: int = 1) -> SharedTensor:
+    """Chunks of STEP_K of an operand: [extent, STEP_K] each, of several parts [extent / parts, STEP_K] one after the
+    other, or tiles of [STEP_K along K, STEP_K]."""
     chunks = script.num_stages * (script.block_k // STEP_K)
-    if stored_along_k:
+    if stored_along_k and parts == 1:
         return shared_beside_barriers(script, dtype=script.dtype, shape=[chunks, extent, STEP_K])
-    shape = [chunks, extent // STEP_K, STEP_K, STEP_K]
+    shape = [chunks, parts, extent // parts, STEP_K] if stored_along_k else [chunks, extent // STEP_K, STEP_K, STEP_K]
     tiles = shared_beside_barriers(script, dtype=script.dtype, shape=shape)
     script.annotate_layout(tiles, shared_row_major(*shape).apply_swizzle(WIDEST_SWIZZLE))
     return tiles
@@ -295,7 +294,7 @@ class WgmmaProduct(tilus.Script):
         rows, columns = acc.shape
         chunks = self.block_k // STEP_K
         sa = stages(self, rows, not self.a_along_m)
-        sb = stages(self, columns, not self.b_along_n)
+        sb = stages(self, columns, not self.b_along_n, self.cluster_m)
         full = self.mbarrier.alloc(counts=[1 for _ in range(self.num_stages)])
         if self.paired:
             read = self.mbarrier.alloc(counts=[PAIR for _ in range(self.num_stages)])
@@ -355,6 +354,8 @@ class WgmmaProduct(tilus.Script):
             self.wgmma.mma(self.reshape_shared(a.permute([0, 2, 1]), [rows, STEP_K]), b.transpose(), acc)
         elif self.b_along_n:
             self.wgmma.mma(a, self.reshape_shared(b.permute([1, 0, 2]), [STEP_K, columns]), acc)
+        elif self.paired:
+            self.wgmma.mma(a, self.reshape_shared(b, [columns, STEP_K]).transpose(), acc)
         else:
             self.wgmma.mma(a, b.transpose(), acc)
 
@@ -379,10 +380,15 @@ class WgmmaProduct(tilus.Script):
         for chunk in range(chunks):
             chunk_k: int32 = offset_k + chunk * STEP_K
             self.load_chunk(ga, sa[stage * chunks + chunk], full[stage], offset_a, chunk_k, False)
-        for turn in range(chunks // self.cluster_m):
-            own_chunk: int32 = turn * self.cluster_m + self.blockIdx.x % self.cluster_m
-            own_k: int32 = offset_k + own_chunk * STEP_K
-            self.load_chunk(gb, sb[stage * chunks + own_chunk], full[stage], offset_b, own_k, self.paired)
+        for chunk in range(chunks):
+            chunk_k: int32 = offset_k + chunk * STEP_K
+            chunk_of_b = sb[stage * chunks + chunk]
+            if self.paired:
+                part: int32 = self.blockIdx.x % PAIR
+                offset_of_part: int32 = offset_b + part * chunk_of_b.shape[1]
+                self.load_chunk(gb, chunk_of_b[part], full[stage], offset_of_part, chunk_k, True)
+            else:
+                self.load_chunk(gb, chunk_of_b, full[stage], offset_b, chunk_k, False)
 
     def load_chunk(
         self,

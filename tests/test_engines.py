@@ -48,6 +48,9 @@ ON_TENSOR_CORES = [
     BandConfig(64, 128, 64, 3, 4, 2, engine="wgmma_specialized"),
     BandConfig(128, 64, 64, 3, 8, 3, engine="wgmma_specialized"),
     BandConfig(64, 64, 128, 3, 8, 2, engine="wgmma_specialized"),
+    # Halves of the columns for each block of a pair, in one chunk of K; the fewest columns.
+    BandConfig(64, 128, 64, 3, 4, 4, engine="wgmma_pairs"),
+    BandConfig(64, 16, 64, 3, 4, 3, engine="wgmma_pairs"),
     SLICED,
     BandConfig(32, 16, 256, 2, 8, 2, engine="mma_sliced"),
 ]
@@ -179,7 +182,6 @@ def test_operands_off_the_alignment_go_through_an_engine_that_takes_them(config,
         (RAGGED, replace(ON_TENSOR_CORES[2], block_n=512, block_k=64), "a TMA copies 256 rows at most"),
         (RAGGED, replace(ON_TENSOR_CORES[3], block_n=256, num_stages=2), "more than 128 sums a thread"),
         (RAGGED, replace(ON_TENSOR_CORES[1], num_stages=15), "bytes of shared memory"),
-        (RAGGED, replace(ON_TENSOR_CORES[4], block_k=64), "block_k is 64; accepted: a multiple of 128, half of it"),
         (replace(RAGGED, m=129), ON_TENSOR_CORES[4], "M = 129 is 3 tiles of 64; accepted: an even number"),
         (RAGGED, replace(ON_TENSOR_CORES[1], engine="cublas"), "engine is 'cublas'; accepted: mma, mma_sliced, wgmma"),
         (RAGGED, replace(ON_TENSOR_CORES[0], num_warps=3), "3 warps do not divide"),

@@ -192,6 +192,21 @@ def test_the_rank_of_a_clusters_block_is_kept_out_of_its_descriptors(tmp_path):
     assert len(places) == 2 and all(place.endswith("& uint32_t(16383u))") for place in places), places
 
 
+@pytest.mark.parametrize(("columns", "block_k"), [(128, 64), (64, 128)])
+def test_each_block_of_a_pair_loads_half_of_the_columns_for_both(columns, block_k, tmp_path):
+    """One chunk of K or more: the halves lie one after the other, where the product reads one operand."""
+    config = replace(WGMMA, block_m=64, block_n=columns, block_k=block_k, engine="wgmma_pairs")
+    text = source_of(config, NK, tmp_path)
+    (place,) = re.findall(
+        r"global_multicast\(\(\(uint32_t\)\(\w+\)\), [^;]*, \((v_\d+) \+ \((v_\d+) \* (\d+)\)\), ", text
+    )
+    _, part, half = place
+    assert int(half) == columns // 2 and re.search(rf"{part} = \(\(int\)blockIdx\.x % 2\);", text)
+    boxes = re.findall(r"tma_box_shape\w*\[1\] = uint32_t\((\d+)u\)", text)
+    assert sorted(boxes) == sorted(["64", half])
+    check_places(instructions(text), 64, columns)
+
+
 @pytest.mark.parametrize("rows, columns", [(64, 64), (64, 128), (128, 64), (256, 128), (192, 64)])
 def test_two_warpgroups_hold_each_sum_once(rows, columns):
     """As one warpgroup holds its part: PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16"."""
