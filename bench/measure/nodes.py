@@ -26,7 +26,7 @@ class Nodes:
         self._stream = driver.CUstream(stream.cuda_stream)
         self._known: set[int] = set()
 
-    def added(self) -> "Counter[Node]":
+    def added(self) -> Counter[Node]:
         """Since this was last asked for. Raises RuntimeError where CUDA does not say."""
         graph = _asked(driver.cuStreamGetCaptureInfo(self._stream))[2]
         _, count = _asked(driver.cuGraphGetNodes(graph))
@@ -56,7 +56,7 @@ def _asked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def odd_one_out(added: "Sequence[Counter[Any]]") -> str:
+def odd_one_out(added: Sequence[Counter[Any]]) -> str:
     """Which of the calls that a graph captured adds other work than the first, in words; '' where none does."""
     for index, nodes in enumerate(added):
         if nodes != added[0]:
