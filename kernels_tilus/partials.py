@@ -1,6 +1,6 @@
 """A tile of fp32 partial sums on its way from the registers of a wgmma to memory.
 
-A thread of a wgmma holds pairs of a row: a warp that stores them writes 32 bytes of each of 8 rows, which are as many
+A thread of a wgmma holds pairs of a row. A warp that stores them writes 32 bytes of each of 8 rows, which are as many
 requests of L2 as whole lines of 128 would be. Through shared memory, which the product has freed, a warp stores lines.
 """
 
@@ -15,6 +15,11 @@ from triton_vs_tilus.kernels_tilus.wgmma import shared_beside_barriers
 
 WARP = 32  # threads
 BANKS = 32  # fp32 that one access of a warp can reach at once
+
+
+def holds_pairs_of_a_row(engine: str) -> bool:
+    """Of a tile by wgmma, 64 rows or more. A transposed one, of fewer, has pairs of a column; it is stored as it is."""
+    return engine.startswith("wgmma") and engine != "wgmma_swapped"
 
 
 def in_rows(script: tilus.Script, acc: RegisterTensor) -> RegisterTensor:

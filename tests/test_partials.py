@@ -51,13 +51,15 @@ def test_a_warp_stores_whole_lines(rows, columns, warpgroups):
 
 
 @pytest.mark.parametrize(
-    ("engine", "tile"), [("wgmma", (64, 128)), ("wgmma_swapped", (32, 64)), ("wgmma_specialized", (64, 64))]
+    ("engine", "tile", "nbytes"),
+    [("wgmma", (64, 128), 16), ("wgmma_specialized", (64, 64), 16), ("wgmma_swapped", (32, 64), 4)],
 )
-def test_a_thread_stores_16_bytes_of_partial_sums(engine, tile, tmp_path):
+def test_what_a_thread_stores_of_partial_sums(engine, tile, nbytes, tmp_path):
     kernel = contenders.find("tilus/decompose_k.vector_pdl")
     config = replace(kernel.configs(PROBLEM)[0], block_m=tile[0], block_n=tile[1], block_k=64, split_k=4)
     config = replace(config, num_warps=4, num_stages=4, engine=engine)
     assert kernel.supports(PROBLEM, config) is None
     partial_sums, _ = cuda_source.cuda_sources(kernel, PROBLEM, config, tmp_path)
     stored = partial_sums[partial_sums.index("StoreGlobal") :]
-    assert "uint4 *mem_ptr" in stored and "uint2" not in stored
+    assert ("uint4 *mem_ptr" in stored) == (nbytes == 16) and "uint2" not in stored
+    assert ("StoreShared" in partial_sums) == (nbytes == 16)
