@@ -32,7 +32,8 @@ KERNELS = (
 )
 
 # Kernel files of the triton side without a twin here, and why. Its interpreter.py is no kernel file; in its place
-# stands the package interpreter, as tilus brings none to mend.
+# stands the package interpreter, as tilus brings none to mend. Nor is its starting.py, which calls Triton's launcher
+# with descriptors that it keeps: a program of tilus has a launch function that takes tensors, and encodes its own.
 NO_TWIN: dict[str, str] = {}
 
 linear, matmul, explain, prepare = operators(Language.TILUS, KERNELS, compilers.tilus_lacks)

@@ -10,7 +10,6 @@ Importing this module changes tilus for the process; `launching` imports it, and
 import hashlib
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import tilus.drivers
@@ -20,7 +19,6 @@ from tilus.drivers import BuildOptions
 _CHANGES_THE_COMPILER = re.compile(rb"tilus\.backends|tilus\.hidet\.backend|register_primitive_function")
 
 
-@lru_cache(maxsize=1)
 def compiler_changes() -> str:
     """12 hex digits of the files of this package that change how tilus compiles."""
     texts = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]

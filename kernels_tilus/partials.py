@@ -6,14 +6,13 @@ requests of L2 as whole lines of 128 would be. Through shared memory, which the 
 
 import tilus
 from tilus import float32
-from tilus.ir.layout.ops import auto_local_spatial, shared_row_major
+from tilus.ir.layout.ops import shared_row_major
 from tilus.ir.layout.shared_layout import SharedLayout, Swizzle
 from tilus.ir.tensor import RegisterTensor
 
-from triton_vs_tilus.kernels_tilus.arrival import VECTOR
+from triton_vs_tilus.kernels_tilus.mma import layout_of_total
 from triton_vs_tilus.kernels_tilus.wgmma import shared_beside_barriers
 
-WARP = 32  # threads
 BANKS = 32  # fp32 that one access of a warp can reach at once
 
 
@@ -31,8 +30,7 @@ def in_rows(script: tilus.Script, acc: RegisterTensor) -> RegisterTensor:
     script.store_shared(tile, acc)
     script.sync()
     wide = script.load_shared(tile)
-    threads = auto_local_spatial(WARP * script.num_warps, [rows, columns // VECTOR])
-    script.annotate_layout(wide, threads.local(1, VECTOR))
+    script.annotate_layout(wide, layout_of_total(rows, columns, script.num_warps))
     script.free_shared(tile)
     return wide
 

@@ -4,23 +4,22 @@ from dataclasses import replace
 
 import cuda_source
 import pytest
-from tilus.ir.layout.ops import auto_local_spatial
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import partials, wgmma
+from triton_vs_tilus.kernels_tilus.mma import layout_of_total
 
 PROBLEM = Matmul(256, 256, 4096, layout=Layout.NK)
-LINE = 128  # bytes of L2
+LINE, VECTOR = 128, 4  # bytes of L2; fp32 of 16 bytes
+WARP = 32  # threads
 TILES = [(64, 64, 1), (64, 128, 1), (128, 128, 2), (64, 256, 2)]  # rows, columns, warpgroups
 
 
 @pytest.mark.parametrize(("rows", "columns", "warpgroups"), TILES)
 def test_half_a_warp_stores_its_pairs_to_all_banks_at_once(rows, columns, warpgroups):
-    held, places_of = (
-        wgmma.layout_of_sums(rows, columns, warpgroups),
-        partials._tile_layout(rows, columns).as_numpy_grid(),
-    )
+    held = wgmma.layout_of_sums(rows, columns, warpgroups)
+    places_of = partials._tile_layout(rows, columns).as_numpy_grid()
     for lane, pair in [(0, 0), (16, 0), (48, 2), (0, held.local_size - 2)]:
         places = [
             places_of[tuple(map(int, held.get_global(spatial_index=lane + thread, local_index=pair + one)))]
@@ -38,13 +37,12 @@ def test_a_place_holds_one_sum(rows, columns, warpgroups):
 
 @pytest.mark.parametrize(("rows", "columns", "warpgroups"), TILES)
 def test_a_warp_stores_whole_lines(rows, columns, warpgroups):
-    threads = 128 * warpgroups
-    wide = auto_local_spatial(threads, [rows, columns // partials.VECTOR]).local(1, partials.VECTOR)
-    for first in range(0, wide.local_size, partials.VECTOR):
+    wide = layout_of_total(rows, columns, 4 * warpgroups)
+    for first in range(0, wide.local_size, VECTOR):
         stored = {
             tuple(map(int, wide.get_global(spatial_index=lane, local_index=first + one)))
-            for lane in range(partials.WARP)
-            for one in range(partials.VECTOR)
+            for lane in range(WARP)
+            for one in range(VECTOR)
         }
         lines = {(row, column * 4 // LINE) for row, column in stored}
         assert len(stored) * 4 == len(lines) * LINE
