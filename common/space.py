@@ -213,9 +213,10 @@ TMA_PRODUCER_TILES = [
     *[(64, 64, 64, 4, 12), (64, 64, 128, 4, 6), (64, 128, 64, 4, 8), (64, 256, 64, 4, 5)],
     *[(128, 64, 64, 8, 8), (128, 128, 64, 8, 6), (128, 128, 128, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 4)],
 ]
+# As many bytes in flight as shared memory holds: a stage waits for both blocks before it is filled again.
 TMA_PAIRS_TILES = [
-    *[(64, 64, 128, 4, 3), (64, 64, 128, 4, 6), (64, 128, 128, 4, 2), (64, 128, 128, 4, 4), (64, 256, 128, 4, 2)],
-    *[(128, 64, 128, 4, 2), (128, 64, 128, 4, 4), (128, 128, 128, 4, 2), (128, 128, 128, 4, 3)],
+    *[(64, 64, 128, 4, 6), (64, 128, 64, 4, 8), (64, 128, 128, 4, 4), (64, 256, 64, 4, 5), (128, 64, 64, 4, 8)],
+    *[(128, 64, 64, 8, 8), (128, 128, 64, 4, 6), (128, 128, 64, 8, 6), (128, 256, 64, 8, 4)],
 ]
 # Multiplied on CUDA cores, fp32 and half precision whose rows are no words: the study's tiles, and each of their shapes
 # with one step loaded while one is multiplied, as registers need no more.

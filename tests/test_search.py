@@ -22,7 +22,7 @@ from triton_vs_tilus.bench.search.space import first_tries, neighbours, sample, 
 from triton_vs_tilus.bench.search.table import write_table
 from triton_vs_tilus.bench.sources import source_hash
 from triton_vs_tilus.common import tuned
-from triton_vs_tilus.common.kernel import Kernel, Language, MatmulConfig, Space
+from triton_vs_tilus.common.kernel import GroupedConfig, Kernel, Language, MatmulConfig, Space
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.space import point_of, splits, tiles
@@ -213,9 +213,9 @@ def test_a_part_of_the_configs_is_kept_for_the_leaders_neighbours(in_process, mo
     monkeypatch.setattr(search._Trial, "time", lambda trial, configs, rounds: times_of(configs, rounds))
     found = tuned_here(made_up())["triton/made_up"]
     sampled, near = (chosen["triton/made_up"] for chosen in in_process)
-    assert (len(sampled), len(near), found.tried, found.build_seconds) == (24, 8, 32, 3.0)
+    assert (len(sampled), len(near), found.tried, found.build_seconds) == (48, 16, 64, 3.0)
     leader = min(sampled, key=time_of)
-    assert near == neighbours(made_up(), PROBLEM, sorted(sampled, key=time_of)[:FINALISTS], {*sampled}, 8)
+    assert near == neighbours(made_up(), PROBLEM, sorted(sampled, key=time_of)[:FINALISTS], {*sampled}, 16)
     assert found.config == min([*sampled, *near], key=time_of) and time_of(found.config) < time_of(leader)
 
 
@@ -361,6 +361,14 @@ def test_the_sample_has_as_many_tiles_as_it_has_room_for(tuned_tables):
     assert len({config.block_k for config in chosen[1:]}) == 8
     again = sample(made_up(space=space), PROBLEM, 17, "none")
     assert again[:9] == chosen and {config.block_k for config in again[9:16]} == {32, 48, 64, 80, 96, 112, 128}
+
+
+def test_splits_that_fill_the_gpu_come_first(tuned_tables):
+    tiles = [GroupedConfig(16, 64, 16 * k, split, 1, 3) for k in (1, 2, 4) for split in range(1, 60)]
+    chosen = sample(made_up(space=tiles), Matmul(16, 256, 7168), 13, "none")[1:]  # 4 tiles of C
+    blocks = [4 * config.split_k for config in chosen]
+    assert all(99 <= count <= 132 for count in blocks) and len(set(blocks)) > 1
+    assert Counter(config.block_k for config in chosen) == {16: 4, 32: 4, 64: 4}
 
 
 @pytest.mark.parametrize("language", ["triton", "tilus"])

@@ -24,7 +24,7 @@ class Budget:
     seconds: float
 
 
-BUDGETS = {"quick": Budget(32, 30.0), "full": Budget(768, 600.0)}
+BUDGETS = {"quick": Budget(64, 30.0), "full": Budget(768, 600.0)}
 
 
 @dataclass

@@ -10,13 +10,14 @@ from typing import Any
 from triton_vs_tilus.bench.contenders import all_contenders, find
 from triton_vs_tilus.bench.search.race import Budget
 from triton_vs_tilus.common import tuned
-from triton_vs_tilus.common.kernel import Config, Kernel, Language
-from triton_vs_tilus.common.problem import Problem
-from triton_vs_tilus.common.space import point_of
+from triton_vs_tilus.common.kernel import Config, GroupedConfig, Kernel, Language, tiles_of
+from triton_vs_tilus.common.problem import Matmul, Problem
+from triton_vs_tilus.common.space import MULTIPROCESSORS, point_of
 
 # 1/REFINING of the configs allowed is kept for refining. 1/REFINING of those go to the neighbours of the twin's leader,
 # as many to the neighbours of the siblings' leaders, the rest to the neighbours of the kernel's own.
 REFINING = 4
+LEAST_FILLED = 0.75  # of the multiprocessors
 
 
 def tries(kernel: Kernel, problem: Problem, budget: Budget) -> int | None:
@@ -43,12 +44,12 @@ def first_tries(kernel: Kernel, problem: Problem, budget: Budget, slug: str) -> 
 
 def sample(kernel: Kernel, problem: Problem, count: int, slug: str) -> list[Config]:
     """At most `count` different configs: the heuristic's, the tuned ones of this and the nearest problems, and a random
-    part of the rest of the space. The known ones are at most half. The part depends on the problem's name alone, is the
-    same in both languages where both can run it, and holds as many configs of one way to feed a tile as of another, and
-    of each as many different compilations as it has room for."""
+    part of the rest of the space. The known ones are at most half. The part depends on the problem alone, is the same
+    in both languages where both can run it, and holds as many configs of one way to feed a tile as of another, and of
+    each as many different compilations as it has room for, first those whose blocks fill the GPU."""
     first = _known(kernel, problem, slug)[: max(1, count // 2)]
     rest = [config for config in kernel.configs(problem) if config not in first]
-    return first + _spread(rest, problem.name)[: count - len(first)]
+    return first + _spread(rest, problem)[: count - len(first)]
 
 
 def _known(kernel: Kernel, problem: Problem, slug: str) -> list[Config]:
@@ -57,11 +58,20 @@ def _known(kernel: Kernel, problem: Problem, slug: str) -> list[Config]:
     return list(dict.fromkeys([kernel.default_config(problem), *known]))
 
 
-def _spread(configs: Sequence[Config], seed: str) -> list[Config]:
-    """In random order, but one config of each compilation before a second one of any, and one of each way to feed a
-    tile likewise."""
-    drawn = sorted(configs, key=lambda config: _drawn(config, seed))
+def _spread(configs: Sequence[Config], problem: Problem) -> list[Config]:
+    """In random order, those that fill the GPU first, but one config of each compilation before a second one of any,
+    and one of each way to feed a tile likewise."""
+    drawn = sorted(configs, key=lambda config: (not _fills(config, problem), _drawn(config, problem.name)))
     return _in_turn(_in_turn(drawn, compiled_fields), _way)
+
+
+def _fills(config: Config, problem: Problem) -> bool:
+    """Whether tile and split make as many blocks as there are multiprocessors, or up to a quarter fewer: more than half
+    of the winners of decompose_k, atomic and last_arriver on an H200, and less than a fifth of their spaces."""
+    if not isinstance(problem, Matmul) or not isinstance(config, GroupedConfig):
+        return False
+    blocks = tiles_of(problem, config) * config.split_k
+    return LEAST_FILLED * MULTIPROCESSORS <= blocks <= MULTIPROCESSORS
 
 
 def _in_turn(configs: Sequence[Config], kind: Callable[[Config], Any]) -> list[Config]:
