@@ -326,7 +326,7 @@ class WgmmaProduct(tilus.Script):
                         phase = 1 - phase
                     self.wgmma.wait_group(1)  # for the product before; the tensor cores have the next one by now
                     self.sync()  # every warp has waited: the stage of the product before is filled during this one
-                if self.paired:  # noqa: SIM102 - known as the program is made, what follows as it runs
+                if self.paired:
                     if step > lag:
                         with self.single_warp():
                             self.mbarrier.arrive_and_expect_tx_multicast(
