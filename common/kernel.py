@@ -1,5 +1,6 @@
 """The record that a kernel file registers, and the configuration that both languages share."""
 
+import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -139,9 +140,17 @@ def nothing_unfused(problem: Matmul) -> str | None:
     return "no epilogue to leave unfused" if problem.epilogue is Epilogue.NONE else None
 
 
-def tiles_of(problem: Matmul, config: "MatmulConfig") -> int:
-    """How many tiles of C [M, N] there are."""
-    return cdiv(problem.m, config.block_m) * cdiv(problem.n, config.block_n)
+class _Tiled(typing.Protocol):
+    @property
+    def block_m(self) -> int: ...
+
+    @property
+    def block_n(self) -> int: ...
+
+
+def tiles_of(problem: Matmul, tile: _Tiled) -> int:
+    """How many tiles of C [M, N] there are. tile: or a config of it."""
+    return cdiv(problem.m, tile.block_m) * cdiv(problem.n, tile.block_n)
 
 
 def band_steps(k: int, block_k: int, split_k: int) -> int:

@@ -213,7 +213,7 @@ TMA_PRODUCER_TILES = [
     *[(64, 64, 64, 4, 12), (64, 64, 128, 4, 6), (64, 128, 64, 4, 8), (64, 256, 64, 4, 5)],
     *[(128, 64, 64, 8, 8), (128, 128, 64, 8, 6), (128, 128, 128, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 4)],
 ]
-# As many bytes in flight as shared memory holds: a stage waits for both blocks before it is filled again.
+# As many bytes in flight as shared memory holds, as a stage waits for both blocks before it is filled again.
 TMA_PAIRS_TILES = [
     *[(64, 64, 128, 4, 6), (64, 128, 64, 4, 8), (64, 128, 128, 4, 4), (64, 256, 64, 4, 5), (128, 64, 64, 4, 8)],
     *[(128, 64, 64, 8, 8), (128, 128, 64, 4, 6), (128, 128, 64, 8, 6), (128, 256, 64, 8, 4)],
@@ -259,12 +259,15 @@ def _rows_fit(block_m: int, m: int) -> bool:
 
 
 def splits(problem: Matmul) -> tuple[int, ...]:
-    """1, powers of two, then divisors of K that leave bands of 128 and more; beyond 8 none finer than K over the longer
-    side of C, as partial sums then outweigh the inputs."""
+    """1, powers of two, divisors of K that leave bands of 128 and more, then those of which a wanted tile makes as many
+    blocks as there are multiprocessors; beyond 8 none finer than K over the longer side of C, as partial sums then
+    outweigh the inputs."""
     finest = max(8, min(problem.k // problem.m, problem.k // problem.n, 256))
     powers = [1 << i for i in range(1, 9) if 1 << i <= finest and problem.k >> i >= 16]
     divisors = [s for s in range(2, finest + 1) if problem.k % s == 0 and problem.k // s >= 128 and s not in powers]
-    return (1, *(powers + divisors)[:16])
+    filling = {MULTIPROCESSORS // tiles_of(problem, tile) for tile in tiles(problem)}
+    fitting = [s for s in sorted(filling) if 1 < s <= finest and problem.k // s >= 128]
+    return tuple(dict.fromkeys((1, *(powers + divisors)[:16], *fitting)))
 
 
 def split_tiles(

@@ -14,8 +14,7 @@ where a tile's layout says so. Of a Script with `b_along_n` B is stored [K, N], 
 
 Of a Script that is `paired`, blocks 2i and 2i + 1 along x are a cluster with the same columns and the same K. Each
 loads its own rows of A, and half of the columns of B, for both (multicast): B is read from L2 once for two blocks.
-As either writes stages of the other, a second mbarrier a stage counts that both have read it. A stage is filled again
-PAIR_SLACK steps later than in a block alone, as what one block arrives at reaches the other late.
+As either writes stages of the other, a second mbarrier a stage counts that both have read it.
 
 Source: tilus' examples/hopper_matmul, matmul_v2 and v3, which 0.2.0 refuses (a whole warp must issue the TMA) and
 would not compile for Hopper (`_HopperTensorCopy` below).
@@ -63,7 +62,6 @@ WARPGROUPS = (1, 2)  # of a block
 MOST_ROWS = 256  # of one TMA
 MOST_SUMS = 128  # in registers, of a thread
 PAIR = 2  # blocks of a cluster that share B
-PAIR_SLACK = 2  # steps: on an H200 the other block's arrival is seen 0.55 us late, more than a step takes
 UNIT = 16  # bytes, of what a descriptor counts
 PLACES = 0x3FFF  # the bits of a descriptor for where its operand begins
 BOTH = 0b11  # of a pair, as a mask
@@ -303,12 +301,10 @@ class WgmmaProduct(tilus.Script):
             self.cluster.sync()  # the other's barriers are there
 
         # One loop, so that there is one TMA an operand in it: 0.2.0 encodes a tensor map for each.
-        slack = min(PAIR_SLACK, self.num_stages - 2) if self.paired else 0
-        lag = self.num_stages - 1 - slack
+        lag = self.num_stages - 1
         steps: int32 = cdiv(k_end - k_begin, self.block_k)
         current: int32 = steps_before % self.num_stages
         phase: int32 = steps_before // self.num_stages % 2
-        before: int32 = current
         fill: int32 = current
         fill_phase: int32 = 1  # at first nothing is to be waited for
         fill_k: int32 = k_begin
@@ -330,15 +326,12 @@ class WgmmaProduct(tilus.Script):
                     if step > lag:
                         with self.single_warp():
                             self.mbarrier.arrive_and_expect_tx_multicast(
-                                read[before], transaction_bytes=0, multicast_mask=BOTH
+                                read[fill], transaction_bytes=0, multicast_mask=BOTH
                             )
-                        before += 1
-                        if before == self.num_stages:
-                            before = 0
+                    if fill_k < k_end:
+                        self.mbarrier.wait(read[fill], phase=fill_phase, scope="cluster")
                 if fill_k < k_end:
                     with self.single_warp():
-                        if self.paired:
-                            self.mbarrier.wait(read[fill], phase=fill_phase, scope="cluster")
                         self.fill_stage(ga, gb, sa, sb, full, fill, rows + columns, offset_a, offset_b, fill_k)
                 fill_k += self.block_k
                 fill += 1

@@ -340,6 +340,11 @@ def test_spaces_split_alike_in_both_languages_and_every_band_has_a_step(name):
         assert shared and all(tried[0][tile] == tried[1][tile] for tile in shared)
 
 
+def test_one_of_the_splits_fills_the_gpu():
+    """24 tiles of 64 x 128, and 7168 = 2^10 x 7."""
+    assert 5 in splits(Matmul(768, 256, 7168)) and 5 not in splits(Matmul(1024, 256, 7168))
+
+
 @pytest.mark.parametrize("name", SPLITTING)
 def test_both_languages_split_alike_by_their_own_rules(name):
     """As many tiles, as many splits."""
