@@ -14,7 +14,8 @@ where a tile's layout says so. Of a Script with `b_along_n` B is stored [K, N], 
 
 Of a Script that is `paired`, blocks 2i and 2i + 1 along x are a cluster with the same columns and the same K. Each
 loads its own rows of A, and half of the columns of B, for both (multicast): B is read from L2 once for two blocks.
-As either writes stages of the other, a second mbarrier a stage counts that both have read it.
+As either writes stages of the other, a second mbarrier a stage counts that both have read it. A stage is filled again
+PAIR_SLACK steps later than in a block alone, as what one block arrives at reaches the other late.
 
 Source: tilus' examples/hopper_matmul, matmul_v2 and v3, which 0.2.0 refuses (a whole warp must issue the TMA) and
 would not compile for Hopper (`_HopperTensorCopy` below).
@@ -31,6 +32,7 @@ from tilus.backends.emitter import BaseInstEmitter, register_emitter
 from tilus.backends.emitters.cuda.cp_async_tensor import CopyAsyncTensorGlobalToSharedInstEmitter
 from tilus.backends.emitters.cuda.wgmma import WgmmaBaseEmitter, WgmmaMmaSSEmitter, encode_swizzle_mode
 from tilus.hidet.ir.expr import Expr, cast
+from tilus.hidet.ir.primitives.cuda.cluster import cluster_arrive_relaxed, cluster_wait
 from tilus.hidet.ir.primitives.cuda.elect import shfl_sync_i32
 from tilus.hidet.ir.primitives.cuda.wgmma import WgmmaConfig, wgmma_async, wgmma_fence_operand
 from tilus.hidet.ir.type import DataType
@@ -62,6 +64,7 @@ WARPGROUPS = (1, 2)  # of a block
 MOST_ROWS = 256  # of one TMA
 MOST_SUMS = 128  # in registers, of a thread
 PAIR = 2  # blocks of a cluster that share B
+PAIR_SLACK = 1
 UNIT = 16  # bytes, of what a descriptor counts
 PLACES = 0x3FFF  # the bits of a descriptor for where its operand begins
 BOTH = 0b11  # of a pair, as a mask
@@ -298,10 +301,12 @@ class WgmmaProduct(tilus.Script):
         full = self.mbarrier.alloc(counts=[1 for _ in range(self.num_stages)])
         if self.paired:
             read = self.mbarrier.alloc(counts=[PAIR for _ in range(self.num_stages)])
-            self.cluster.sync()  # the other's barriers are there
+            cluster_arrive_relaxed()
+            cluster_wait()  # the other's barriers are there
 
         # One loop, so that there is one TMA an operand in it: 0.2.0 encodes a tensor map for each.
-        lag = self.num_stages - 1
+        slack = min(PAIR_SLACK, self.num_stages - 2) if self.paired else 0
+        lag = self.num_stages - 1 - slack
         steps: int32 = cdiv(k_end - k_begin, self.block_k)
         current: int32 = steps_before % self.num_stages
         phase: int32 = steps_before // self.num_stages % 2
@@ -321,17 +326,22 @@ class WgmmaProduct(tilus.Script):
                         current = 0
                         phase = 1 - phase
                     self.wgmma.wait_group(1)  # for the product before; the tensor cores have the next one by now
-                    self.sync()  # every warp has waited: the stage of the product before is filled during this one
-                if self.paired:
-                    if step > lag:
+                    self.sync()  # every warp has waited: the stage of the product before may be filled during this one
+                    if self.paired:
                         with self.single_warp():
-                            self.mbarrier.arrive_and_expect_tx_multicast(
-                                read[fill], transaction_bytes=0, multicast_mask=BOTH
-                            )
-                    if fill_k < k_end:
-                        self.mbarrier.wait(read[fill], phase=fill_phase, scope="cluster")
+                            if step > lag and fill_k + slack * self.block_k < k_end:  # it will be filled again
+                                # Its reads are over. By tilus' default, a release to the cluster, a MEMBAR.ALL.GPU
+                                # would stand here: 0.5 us a step on an H200. CUTLASS' ClusterBarrier has none either.
+                                self.mbarrier.arrive_and_expect_tx_multicast(
+                                    read[(current + self.num_stages - 2) % self.num_stages],
+                                    transaction_bytes=0,
+                                    multicast_mask=BOTH,
+                                    scope="cta",
+                                )
                 if fill_k < k_end:
                     with self.single_warp():
+                        if self.paired:
+                            self.mbarrier.wait(read[fill], phase=fill_phase, scope="cluster")
                         self.fill_stage(ga, gb, sa, sb, full, fill, rows + columns, offset_a, offset_b, fill_k)
                 fill_k += self.block_k
                 fill += 1
@@ -340,10 +350,10 @@ class WgmmaProduct(tilus.Script):
                     fill_phase = 1 - fill_phase
             self.wgmma.wait_group(0)
             read_from_here(self, acc)
-        if self.paired:
-            self.cluster.sync()  # nothing that the other sends is under way
-        else:
-            self.sync()
+        if self.paired:  # the other has what this block sends: PTX does not say what becomes of that once a block ends
+            cluster_arrive_relaxed()
+            cluster_wait()
+        self.sync()
         self.free_shared(sa)
         self.free_shared(sb)
 
