@@ -207,6 +207,16 @@ def test_each_block_of_a_pair_loads_half_of_the_columns_for_both(columns, block_
     check_places(instructions(text), 64, columns)
 
 
+def test_no_block_of_a_pair_waits_for_its_stores_at_the_others_barriers(tmp_path):
+    """notes/tilus_hopper.md, 22."""
+    text = source_of(replace(WGMMA, block_m=64, engine="wgmma_pairs"), NK, tmp_path)
+    assert re.findall(r"mbarrier\.arrive\S*shared::cluster\S*", text) == [
+        "mbarrier.arrive.expect_tx.release.cta.shared::cluster.b64"
+    ]
+    barriers = {"barrier.cluster.arrive.relaxed.aligned", "barrier.cluster.wait.aligned"}
+    assert set(re.findall(r"barrier\.cluster\.[\w.]+", text)) == barriers
+
+
 @pytest.mark.parametrize("rows, columns", [(64, 64), (64, 128), (128, 64), (256, 128), (192, 64)])
 def test_two_warpgroups_hold_each_sum_once(rows, columns):
     """As one warpgroup holds its part: PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16"."""
