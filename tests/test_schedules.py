@@ -513,7 +513,9 @@ def test_every_arrival_of_a_pair_is_waited_for(order):
     """So none comes to a block that has ended, though nothing at the end keeps blocks from that here."""
     problem, config = PAIRS
     no_last_barrier = WithoutBarrier({3, 4})
-    out = run_mutant(no_last_barrier, "data_parallel.", problem, dataclasses.replace(config, split_k=1), Schedule(order))
+    out = run_mutant(
+        no_last_barrier, "data_parallel.", problem, dataclasses.replace(config, split_k=1), Schedule(order)
+    )
     assert Judge(problem, problem.inputs("cpu")).judge(out, 1).ok and no_last_barrier.seen >= 4
 
 
