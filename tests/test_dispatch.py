@@ -11,7 +11,7 @@ from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.bench import dispatch as command
 from triton_vs_tilus.bench.rows import queries, times
 from triton_vs_tilus.bench.rows.row import Row
-from triton_vs_tilus.common import dispatch, tuned
+from triton_vs_tilus.common import dispatch
 from triton_vs_tilus.common.dispatch import BASELINE, Measured, choose
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
@@ -46,28 +46,26 @@ def test_tables_are_what_the_rows_give():
 
 @each_language
 def test_asked_without_its_own_rows_a_measured_problem_is_never_given_a_kernel_that_loses_there(language):
-    """Where the row ran the config that is chosen: that of another number of tokens may be slower or faster. Of rows that
-    ran what the table has today for their problem."""
+    """Where the row ran the config that is chosen: that of another number of tokens may be slower or faster."""
     table = dispatch.table("h200")
-    taken = recent = held = 0
+    taken = own = held = 0
     for entry in table:
         problem = Matmul.from_fields(entry["problem"])
         others = [other for other in table if other is not entry]
         choice = choose(KERNELS[language], problem, "h200", measured=others)
         if choice.kernel is not None:
             taken += 1
-            fields = next(
+            ran = next(
                 row.config
                 for row in rows_of(entry["rows"])
                 if row.contender == choice.kernel.full_name and row.problem.to_problem().key == problem.key
             )
-            ran = choice.kernel.config_from(fields)
-            is_recent = ran == tuned.pick(choice.kernel, problem, "h200")[0]
-            recent += is_recent
-            if ran == choice.config:
+            takes_its_own = dispatch.shared_tokens(problem.m) == problem.m
+            own += takes_its_own
+            if choice.kernel.config_from(ran) == choice.config:
                 assert entry["us"][choice.kernel.full_name] <= 1.03 * entry["us"][BASELINE], problem.name
-                held += is_recent
-    assert taken > len(table) / 2 and held > 0.8 * recent > taken / 2
+                held += takes_its_own
+    assert taken > len(table) / 2 and own > taken / 3 and held > 0.8 * own
 
 
 @each_language
