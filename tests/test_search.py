@@ -209,6 +209,17 @@ def tuned_here(*kernels) -> dict[str, SearchResult]:
         return search.tune(PROBLEM, kernels, "quick", builders=children, deadline_s=1, device=torch.device("cuda"))
 
 
+def test_a_leader_of_the_other_language_is_matched_first():
+    """Fed and reduced alike, whatever the fields that say so."""
+    problem = Matmul(512, 256, 7168, layout=Layout.NK)
+    here, there = find("triton/decompose_k.vector_pdl"), find("tilus/decompose_k.vector_pdl")
+    leader = next(c for c in there.configs(problem) if (c.engine, c.reducer) == ("wgmma", (512, 4)))
+    nearest, *others = neighbours(here, problem, [leader], set(), 3)
+    assert point_of(nearest) == point_of(leader)
+    wanted = point_of(leader).items()
+    assert all(len(wanted - point_of(config).items()) == 1 for config in others)
+
+
 def test_a_part_of_the_configs_is_kept_for_the_leaders_neighbours(in_process, monkeypatch):
     monkeypatch.setattr(search._Trial, "time", lambda trial, configs, rounds: times_of(configs, rounds))
     found = tuned_here(made_up())["triton/made_up"]

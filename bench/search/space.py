@@ -105,19 +105,26 @@ def neighbours(
 ) -> list[Config]:
     """At most `count` configs of the space that have not entered, the closest to a leader first: by the number of
     differing fields, then by the leader's rank, then by the factors that fields differ by. A leader may be of another
-    kernel; then the common fields are compared."""
+    kernel or language; then what both have is compared."""
+    points = [point_of(leader) for leader in leaders]
 
     def distance(config: Config) -> tuple[int, int, float]:
-        found = []
-        for rank, leader in enumerate(leaders):
-            pairs = [(value, vars(leader)[name]) for name, value in vars(config).items() if name in vars(leader)]
-            differing = [(one, other) for one, other in pairs if one != other]
-            factors = [abs(log2(one / other)) for one, other in differing if type(one) is int and one * other > 0]
-            found.append((len(differing), rank, sum(factors)))
+        found, own = [], point_of(config)
+        for rank, leader in enumerate(points):
+            pairs = [(value, leader[name]) for name, value in own.items() if name in leader]
+            factors = [_factor(one, other) for one, other in pairs if one != other]
+            found.append((len(factors), rank, sum(factors)))
         return min(found)
 
     untried = [config for config in kernel.configs(problem) if config not in entered] if leaders else []
     return sorted(untried, key=distance)[:count]
+
+
+def _factor(one: Any, other: Any) -> float:
+    """The |log2| of the ratio of two numbers, of all of two reducers'; 0 for what has no ratio."""
+    if type(one) is tuple is type(other):
+        return sum(map(_factor, one, other))
+    return abs(log2(one / other)) if type(one) is int and one * other > 0 else 0.0
 
 
 def twin_of(kernel: Kernel) -> str:
