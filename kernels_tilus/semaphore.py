@@ -153,8 +153,10 @@ class SemaphoreMatmul(BandScript):
                     self.release_semaphore(semaphore, value=ticket + split + 1)
                 else:
                     self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
-                    self.sync()
-                    self.release_semaphore(semaphore, value=0)
+                    with self.single_thread():  # for the next launch, which waits for the end of this one: no release
+                        self.store_global(
+                            semaphores, self.register_tensor(dtype=int32, shape=[1], init=0), offsets=[tile]
+                        )
 
 
 @lru_cache(maxsize=4096)

@@ -395,8 +395,7 @@ class W4A16Script(Arrivals, EpilogueScript):
                 self.release_semaphore(semaphore, value=ticket + split + 1)
             else:
                 self.store(acc, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
-                self.sync()
-                self.release_semaphore(semaphore, value=0)
+                self.reset(counters, tile)
 
 
 @lru_cache(maxsize=4096)

@@ -289,8 +289,7 @@ def _w4a16_kernel(
             tl.atomic_xchg(semaphore_ptr, ticket + split + 1, sem="release", scope="gpu")
         else:
             tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
-            tl.debug_barrier()
-            tl.atomic_xchg(semaphore_ptr, 0, sem="release", scope="gpu")
+            reset(semaphore_ptr)
 
 
 def plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places, *, variant: str) -> Plan:

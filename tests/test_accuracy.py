@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from triton_vs_tilus.common.accuracy import Judge
+from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Matmul
 
 
@@ -45,6 +46,16 @@ def test_a_serial_sum_in_place_may_round_and_may_not_leave_out_8_of_7168_product
 
     assert judge.judge(summed(7168), roundings=split).ok
     assert not judge.judge(summed(7168 - 8), roundings=split).ok
+
+
+@pytest.mark.parametrize("m, holds", [(2, False), (256, True)])
+def test_the_rms_of_few_elements_is_not_held_against_them(m, holds):
+    """Every element at 0.9 of the bound for the largest error, as no more than one of many is by chance."""
+    problem = Matmul(m, 4, 64, epilogue=Epilogue.RELU)
+    judge = Judge(problem, problem.inputs("cpu"))
+    bound = judge.judge(judge.reference.to(problem.out_dtype), roundings=2).bound
+    off = torch.where(judge.reference > 0, judge.reference + 0.9 * bound, judge.reference)
+    assert judge.judge(off, roundings=2).ok is not holds
 
 
 def test_the_studys_tolerances_are_told_beside_the_bound():
