@@ -6,13 +6,14 @@
     build     all of them in parallel, in processes; an error is recorded
     check     each against float64
     time      in stages: all for a few rounds, the fastest third for twice as many, ...
-    refine    where a part was chosen: build, check and time the neighbours of the leaders: of this kernel's own
-              leaders, of its twin's in the other language and of its siblings', the other kernels of its language
+    refine    where a part was chosen: build, check and time the leader of its twin in the other language, where both
+              can run it, and the neighbours of the leaders: of this kernel's own, of its twin's and of its siblings',
+              the other kernels of its language
     confirm   the winner again, with fresh samples: that is the time reported
 
-A part holds most tiles with one split only, so that refining is where a tile's splits are compared. Checking and
-timing run in a process that may die; the config it died of is out, the rest go on in a new one. A kernel's time covers
-checking and timing. Building is not counted, as it says nothing about the kernel.
+A part holds most tiles with one split only, one that fills the GPU where there is one; refining is where a tile's
+splits are compared. Checking and timing run in a process that may die; the config it died of is out, the rest go on in
+a new one. A kernel's time covers checking and timing. Building is not counted, as it says nothing about the kernel.
 """
 
 import logging
