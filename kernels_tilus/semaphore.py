@@ -41,6 +41,7 @@ from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.space import TURNS
 from triton_vs_tilus.kernels_tilus import band, configs, launching
+from triton_vs_tilus.kernels_tilus.arrival import Arrivals
 from triton_vs_tilus.kernels_tilus.band import BandScript
 from triton_vs_tilus.kernels_tilus.configs import BandConfig, band_space
 from triton_vs_tilus.kernels_tilus.epilogue import view_of_c
@@ -72,7 +73,7 @@ def workspace_bytes(problem: Matmul, config: BandConfig, *, variant: str) -> int
     return 4 * tiles_of(problem, config) + 4 * problem.m * problem.n
 
 
-class SemaphoreMatmul(BandScript):
+class SemaphoreMatmul(Arrivals, BandScript):
     """One block: a tile of C over one band of K, then its turn."""
 
     def __init__(self, build, split, in_place, pooled):
@@ -153,10 +154,7 @@ class SemaphoreMatmul(BandScript):
                     self.release_semaphore(semaphore, value=ticket + split + 1)
                 else:
                     self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
-                    with self.single_thread():  # for the next launch, which waits for the end of this one: no release
-                        self.store_global(
-                            semaphores, self.register_tensor(dtype=int32, shape=[1], init=0), offsets=[tile]
-                        )
+                    self.reset(semaphores, tile)  # for the next launch, which waits for the end of this one: no release
 
 
 @lru_cache(maxsize=4096)

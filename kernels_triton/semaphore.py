@@ -37,6 +37,7 @@ from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.space import TURNS
 from triton_vs_tilus.kernels_triton import band, configs, launching
+from triton_vs_tilus.kernels_triton.arrival import reset
 from triton_vs_tilus.kernels_triton.band import band_product, place_of
 from triton_vs_tilus.kernels_triton.configs import BandConfig, band_space
 from triton_vs_tilus.kernels_triton.epilogue import finish
@@ -137,7 +138,7 @@ def _matmul_semaphore_kernel(
             tl.atomic_xchg(semaphore_ptr, ticket + split + 1, sem="release", scope="gpu")
         else:
             finish(acc, bias_ptr, c_ptr, m, n, stride_cm, stride_cn, offs_m, offs_n, EPILOGUE)
-            tl.store(semaphore_ptr, 0)  # for the next launch, which waits for the end of this one: no release
+            reset(semaphore_ptr)  # for the next launch, which waits for the end of this one: no release
 
 
 def plan(problem: Matmul, config: BandConfig, placement: Placement, *, variant: str) -> Plan:

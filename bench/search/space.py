@@ -122,7 +122,7 @@ def neighbours(
 
 def _factor(one: Any, other: Any) -> float:
     """The |log2| of the ratio of two numbers, of all of two reducers'; 0 for what has no ratio."""
-    if type(one) is tuple is type(other):
+    if isinstance(one, tuple):
         return sum(map(_factor, one, other))
     return abs(log2(one / other)) if type(one) is int and one * other > 0 else 0.0
 
