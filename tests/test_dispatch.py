@@ -48,7 +48,7 @@ def test_tables_are_what_the_rows_give():
 def test_asked_without_its_own_rows_a_measured_problem_is_never_given_a_kernel_that_loses_there(language):
     """Where the row ran the config that is chosen: that of another number of tokens may be slower or faster."""
     table = dispatch.table("h200")
-    taken = own = held = 0
+    taken = own = held = held_own = 0
     for entry in table:
         problem = Matmul.from_fields(entry["problem"])
         others = [other for other in table if other is not entry]
@@ -64,8 +64,11 @@ def test_asked_without_its_own_rows_a_measured_problem_is_never_given_a_kernel_t
             own += takes_its_own
             if choice.kernel.config_from(ran) == choice.config:
                 assert entry["us"][choice.kernel.full_name] <= 1.03 * entry["us"][BASELINE], problem.name
-                held += takes_its_own
-    assert taken > len(table) / 2 and own > taken / 3 and held > 0.8 * own
+                held += 1
+                held_own += takes_its_own
+    # Other tokens take the config of a power of 4: the more of them are searched, the fewer rows ran that.
+    assert taken > len(table) / 2 and held > 0.75 * taken
+    assert own > taken / 3 and held_own > 0.95 * own
 
 
 @each_language
