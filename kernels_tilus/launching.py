@@ -121,9 +121,10 @@ def programs_only() -> Iterator[list[Program]]:
 
 
 def build_plan(plan: Plan) -> None:
-    """Compiles what a plan launches for the current target into tilus' cache; of a Pooled, the one on the pool."""
+    """Compiles what a plan launches, on whatever stream, for the current target into tilus' cache."""
     for each in plan.launches:
-        build(each.kernel.on_pool if isinstance(each.kernel, Pooled) else each.kernel)
+        for script in each.kernel if isinstance(each.kernel, Pooled) else (each.kernel,):
+            build(script)
 
 
 def _forget(instance: Any) -> None:

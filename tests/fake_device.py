@@ -35,6 +35,9 @@ class FakeDevice:
         self.host += HOST_CALL_US * 1e-6
         if len(self.ends) == self.ends.maxlen:
             self.host = max(self.host, self.ends[0])
+        self._run(microseconds, work)
+
+    def _run(self, microseconds: float, work: Callable[[], None]) -> None:
         self.gpu = max(self.gpu, self.host) + microseconds * 1e-6
         self.ends.append(self.gpu)
         work()
@@ -80,7 +83,6 @@ class FakeDevice:
             results.append(call())
             added.append(Counter(microseconds for microseconds, _ in self.capturing[before:]))
         captured, self.capturing = self.capturing, None
-        host = self.host
 
         @dataclass
         class Graph:
@@ -89,12 +91,10 @@ class FakeDevice:
             device: FakeDevice = field(default=self)
 
             def replay(self):
-                before = self.device.host
+                self.device.host += 1e-6  # one launch of a whole graph
                 for launch in captured:
-                    self.device.launch(*launch)
-                self.device.host = before + 1e-6  # one launch of a whole graph
+                    self.device._run(*launch)
 
-        self.host = host
         return Graph(results, added)
 
     def energy_mj(self) -> float | None:

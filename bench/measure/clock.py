@@ -50,7 +50,8 @@ WARM_UP_S = 0.3
 JUDGED_ROUNDS = 3
 ENERGY_S = 0.5
 CLOCK_SHARE = 0.95  # of the median SM clock of the run, below which a round is measured again
-FIRST_BACKLOG_S = 1e-3
+FIRST_BACKLOG_S = 1e-3  # for COLD_LAUNCHES calls
+REPLAY_BACKLOG_S = 2e-4  # for the one call that replays a graph
 LONGEST_BACKLOG_S = 0.5  # a call that outlasts it waits for the GPU
 
 # Called with the name of the contender that runs from here on.
@@ -286,11 +287,11 @@ def cold_sets(bytes_per_set: int, l2_bytes: int) -> int:
 
 
 class _Queued:
-    """A turn whose work is all enqueued before the GPU starts any of it."""
+    """A turn whose work is all enqueued before the GPU starts any of it. backlog_s: of the first delay."""
 
-    def __init__(self, contenders: Sequence[Timed], device: DeviceClock):
+    def __init__(self, contenders: Sequence[Timed], device: DeviceClock, backlog_s: float):
         self.device = device
-        self.backlog_s = dict.fromkeys((c.name for c in contenders), FIRST_BACKLOG_S)
+        self.backlog_s = dict.fromkeys((c.name for c in contenders), backlog_s)
 
     def behind_backlog(
         self, timed: Timed, sets: Sequence[int], enqueue: Callable[[], list[tuple[Any, Any]]]
@@ -316,7 +317,7 @@ class _Queued:
 
 class _Cold(_Queued):
     def __init__(self, contenders: Sequence[Timed], device: DeviceClock, announce: Announce):
-        super().__init__(contenders, device)
+        super().__init__(contenders, device, FIRST_BACKLOG_S)
         self.next_set = 0
         self.at_a_time = dict.fromkeys((c.name for c in contenders), COLD_LAUNCHES)
         self.sets = len(contenders[0].argument_sets)
@@ -372,7 +373,7 @@ class _Captured(_Queued):
     """Turns that replay a CUDA graph of launches."""
 
     def __init__(self, contenders: Sequence[Timed], device: DeviceClock, announce: Announce):
-        super().__init__(contenders, device)
+        super().__init__(contenders, device, REPLAY_BACKLOG_S)
         self.graphs = {}
         for timed in contenders:
             announce(timed.name)
