@@ -3,7 +3,7 @@
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -118,6 +118,14 @@ def programs_only() -> Iterator[list[Program]]:
         yield programs
     finally:
         _gathered.reset(token)
+
+
+def one_a_launch(programs: Sequence[Program]) -> list[Program]:
+    """What `programs_only` gave without the second of a Pooled: the two have one name."""
+    first: dict[tuple[str, ...], Program] = {}
+    for program in programs:
+        first.setdefault(tuple(program.functions), program)
+    return list(first.values())
 
 
 def build_plan(plan: Plan) -> None:

@@ -17,7 +17,7 @@ from triton_vs_tilus.common.kernel import Config, Kernel
 from triton_vs_tilus.common.plan import Plan
 from triton_vs_tilus.common.problem import Problem
 from triton_vs_tilus.kernels_tilus import interpreter
-from triton_vs_tilus.kernels_tilus.launching import build_plan, programs_only
+from triton_vs_tilus.kernels_tilus.launching import build_plan, one_a_launch, programs_only
 
 
 def cuda_sources(kernel: Kernel, problem: Problem, config: Config, folder: Path) -> list[str]:
@@ -26,7 +26,7 @@ def cuda_sources(kernel: Kernel, problem: Problem, config: Config, folder: Path)
 
 
 def plan_sources(plan: Plan, folder: Path) -> list[str]:
-    """Of each program of a plan, for Hopper."""
+    """Of each launch of a plan, for Hopper."""
     return _sources_of(lambda: build_plan(plan), folder)
 
 
@@ -35,7 +35,7 @@ def _sources_of(build: Callable[[], object], folder: Path) -> list[str]:
         patch.setattr(tilus.target, "_target", tilus.target.nvgpu_sm90a)
         with programs_only() as programs:
             build()
-        return [_cuda_source(program, folder) for program in programs]
+        return [_cuda_source(program, folder) for program in one_a_launch(programs)]
 
 
 def source_of(script: InstantiatedScript, *args: object, folder: Path) -> str:

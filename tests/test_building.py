@@ -103,7 +103,7 @@ def test_a_job_in_the_background_ends_whatever_the_compiler_raises(cache, monkey
 def test_the_command_builds_what_a_weight_needs_and_says_what(package, monkeypatch, capsys):
     wanted = []
     monkeypatch.setattr(building, "build_now", lambda programs: wanted.extend(programs) or {})
-    arguments = ["7168x256", "--max-tokens", "64", "--arch", "sm_90a", "--activation", "sigmoid"]
+    arguments = ["7168x256", "--max-tokens", "64", "--arch", "sm_90a", "--device", "h200", "--activation", "sigmoid"]
     assert prepare.main("made", package.KERNELS, lambda: None, lambda program: None, arguments) == 0
     assert wanted and all(each.target == "sm_90a" and each.problem.epilogue == "sigmoid" for each in wanted)
     said = capsys.readouterr().out

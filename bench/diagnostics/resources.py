@@ -287,14 +287,14 @@ def _compile_tilus(build: Callable[[], None], target: str, folder: Path) -> list
     from tilus.hidet.backend.codegen import codegen
     from tilus.ir.tools import verify
 
-    from triton_vs_tilus.kernels_tilus.launching import programs_only
+    from triton_vs_tilus.kernels_tilus.launching import one_a_launch, programs_only
 
     tilus.option.cache_dir(str(folder))
     tilus.target.set_current_target(getattr(tilus.target, f"nvgpu_{target.replace('_', '')}"))
     with programs_only() as programs:
         build()
     gpu_kernels: list[GpuKernel] = []
-    for program in programs:
+    for program in one_a_launch(programs):
         verify(program)
         module = optimize_ir_module(generate_ir_module(optimize_program(program, BuildOptions(), folder)), folder)
         codegen(module, src_out_path=str(folder / "source.cu"), target="cuda")
