@@ -13,7 +13,7 @@ problem and contender. bench/dispatch.py writes it. The rule:
     next to it, and groups of rows where that has some. Of the kernels that won there, that is the one which gains most
     over half, as many and twice as many tokens. It must have won at both.
 
-A device without a table takes a rule of thumb.
+A device without a table takes that of its stand-in (common/tuned.py), and without one a rule of thumb.
 """
 
 import json
@@ -30,7 +30,18 @@ from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.kernel import Config, GroupedConfig, Kernel, is_grouped
 from triton_vs_tilus.common.problem import SHORT_DTYPE, Matmul
 
-__all__ = ["BASELINE", "Choice", "Measured", "choose", "devices", "distance", "path_of", "shared_tokens", "table"]
+__all__ = [
+    "BASELINE",
+    "Choice",
+    "Measured",
+    "choose",
+    "devices",
+    "distance",
+    "path_of",
+    "shared_tokens",
+    "table",
+    "timed_on",
+]
 
 FOLDER = Path(__file__).parent / "measured"
 BASELINE = "torch/mm"
@@ -96,11 +107,16 @@ def devices() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
+def timed_on(slug: str) -> str | None:
+    """The device whose times decide on this one: itself or its stand-in; None where neither has a table."""
+    return next((each for each in tuned.looked_in(slug) if path_of(each).exists()), None)
+
+
 @lru_cache(maxsize=8)
 def table(slug: str) -> tuple[Measured, ...]:
-    """Empty for a device that has none."""
-    path = path_of(slug)
-    return tuple(json.loads(path.read_text())) if path.exists() else ()
+    """What decides on a device, its own or its stand-in's; empty where neither has one."""
+    there = timed_on(slug)
+    return tuple(json.loads(path_of(there).read_text())) if there else ()
 
 
 def shared_tokens(tokens: int) -> int:
@@ -138,7 +154,8 @@ def choose(
     neighbours, shared_neighbours = _nearest(known[kind], problem), _nearest(known[kind], shared)
     here = neighbours[0]
     apart = distance(here["problem"], problem.key)
-    where = f"measured at {_name(here['problem'])} ({here['rows']})"
+    there = "" if measured is not None or timed_on(slug) == slug else f" on {timed_on(slug)}"
+    where = f"measured at {_name(here['problem'])} ({here['rows']}){there}"
     of_torch = Choice(None, None, where, None, here["us"][BASELINE], here["problem"], here["rows"], apart)
     if _is_far(here, problem) or _is_far(shared_neighbours[0], shared):
         return replace(of_torch, why=f"nothing near is known: nearest {where}")
@@ -156,8 +173,8 @@ def choose(
 
 
 def _rule_of_thumb(kernels: Iterable[Kernel], problem: Matmul, slug: str, deterministic: bool) -> Choice:
-    """For a device without a table: few tokens by few columns over a deep K, in half precision, take a split K, which
-    won at every such problem of the H200's rows, on the kernel's own default config; else torch."""
+    """Without a table: few tokens by few columns over a deep K, in half precision, take a split K, which won at every
+    such problem of the H200's rows, on the kernel's own default config; else torch."""
     why = f"{slug} has no table of measured times: the rule of thumb"
     skinny = problem.m <= THUMB_TOKENS and problem.n <= THUMB_COLUMNS and problem.k >= THUMB_DEPTH
     if skinny and problem.dtype is not torch.float32:

@@ -12,6 +12,8 @@ A table maps a kernel's full name to entries {"problem": {...}, "config": {...},
 entry takes the config of the nearest problem: smallest |log2| distance summed over the sizes, first among entries of
 the same layout, dtype and other choices, then among the rest. Beyond FAR the kernel's own heuristic is taken. A
 problem's key leaves out what does not change the best config by enough to search for, an epilogue for example.
+
+A device that is named in STAND_INS looks in the table of its stand-in, too; its own entry goes before one as near.
 """
 
 import hashlib
@@ -35,6 +37,7 @@ __all__ = [
     "DATA_VARIABLE",
     "FAR",
     "SHIPPED",
+    "STAND_INS",
     "Entry",
     "Known",
     "Search",
@@ -44,6 +47,7 @@ __all__ = [
     "devices",
     "entry_of",
     "fingerprint",
+    "looked_in",
     "nearest",
     "path_of",
     "pick",
@@ -61,6 +65,8 @@ DATA_VARIABLE = "TRITON_VS_TILUS_DATA"
 # from nearer problems mostly kept 0.9x of the searched speed; configs from farther ones did no better than the
 # heuristic.
 FAR = 6.0
+# Devices with the multiprocessors, shared memory and L2 of another one, by slug; what differs is the memory's speed.
+STAND_INS = {"h100-80gb-hbm3": "h200"}
 
 
 class Search(TypedDict, total=False):
@@ -109,10 +115,12 @@ Source = Literal["tuned", "nearest", "heuristic"]  # of a config; see pick
 
 
 class Known(NamedTuple):
-    """An entry that the kernel can read: the key of the problem it was searched for, and its config."""
+    """An entry that the kernel can read: the key of the problem it was searched for, its config, and the slug of the
+    device it was searched on."""
 
     problem: dict[str, Any]
     config: Config
+    device: str
 
 
 def device_slug(device_name: str) -> str:
@@ -157,9 +165,9 @@ def refresh() -> None:
 
 def fingerprint(slug: str) -> str | None:
     """12 hex digits that change with the entries that lookups use, whichever layer they are in; None without entries.
-    Equal to the start of the shipped file's SHA-256 where the user's layer adds nothing."""
-    entries = table(slug)
-    return hashlib.sha256(_text(entries).encode()).hexdigest()[:12] if entries else None
+    Equal to the start of the shipped file's SHA-256 where neither the user's layer nor a stand-in adds to it."""
+    texts = [_text(entries) for each in looked_in(slug) if (entries := table(each))]
+    return hashlib.sha256("".join(texts).encode()).hexdigest()[:12] if texts else None
 
 
 def write(slug: str, found: Iterable[tuple[str, Entry]], *, shipped: bool) -> Path:
@@ -191,38 +199,45 @@ def entry_of(kernel: Kernel, problem: Problem, slug: str) -> Entry | None:
 
 
 def nearest(kernel: Kernel, problem: Problem, slug: str) -> list[Known]:
-    """The kernel's entries in the table of this device, the nearest problem's first. Entries that the kernel cannot
-    read, as a user's may be from another version, are passed over."""
+    """The kernel's entries in the tables of this device and its stand-in, the nearest problem's first. Entries that the
+    kernel cannot read, as a user's may be from another version, are passed over."""
 
-    def distance(known: Known) -> tuple[int, float]:
+    def distance(known: Known) -> tuple[int, float, bool]:
         pairs = ((value, known.problem[name]) for name, value in problem.key.items())
         unlike = sum(mine != theirs for mine, theirs in pairs if type(mine) is not int)
-        return unlike, _apart(problem, known.problem)
+        return unlike, _apart(problem, known.problem), known.device != slug
 
-    entries = table(slug).get(kernel.tuned_as or kernel.full_name, [])
-    readable = [known for entry in entries if (known := _known(kernel, problem, entry)) is not None]
+    name = kernel.tuned_as or kernel.full_name
+    entries = [(entry, each) for each in looked_in(slug) for entry in table(each).get(name, [])]
+    readable = [known for entry, each in entries if (known := _known(kernel, problem, entry, each)) is not None]
     return sorted(readable, key=distance)
+
+
+def looked_in(slug: str) -> list[str]:
+    """The device, and its stand-in where it has one."""
+    return [slug, *filter(None, [STAND_INS.get(slug)])]
 
 
 @lru_cache(maxsize=4096)
 def pick(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, Source]:
     """The config that a launcher uses where none is given, and its source.
 
-    'tuned'      searched for this very problem
-    'nearest'    searched for the nearest problem that is not FAR and whose config this one can run on
+    'tuned'      searched for this very problem on this device
+    'nearest'    searched for the nearest problem that is not FAR and whose config this one can run on, or on a stand-in
     'heuristic'  the kernel's own rule, where neither exists
     """
     for known in nearest(kernel, problem, slug):
         if _apart(problem, known.problem) <= FAR and kernel.supports(problem, known.config) is None:
-            return known.config, "tuned" if known.problem == problem.key else "nearest"
+            is_own = known.problem == problem.key and known.device == slug
+            return known.config, "tuned" if is_own else "nearest"
     return kernel.default_config(problem), "heuristic"
 
 
-def _known(kernel: Kernel, problem: Problem, entry: Entry) -> Known | None:
+def _known(kernel: Kernel, problem: Problem, entry: Entry, slug: str) -> Known | None:
     if entry["problem"].keys() != problem.key.keys():
         return None
     try:
-        return Known(entry["problem"], kernel.config_from(entry["config"]))
+        return Known(entry["problem"], kernel.config_from(entry["config"]), slug)
     except (TypeError, ValueError):
         return None
 
