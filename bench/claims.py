@@ -36,16 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     try:
         given = [row for file in args.file for row in read_rows(file)]
-        evidence = [(given, [])] if args.file else list(recorded().values())
+        rows, launches = (given, []) if args.file else recorded()
     except (OSError, ValueError) as error:
         raise UsageError(str(error)) from error
-    if not evidence:
+    if not rows:
         raise UsageError("no rows are checked in under bench/results")
-    for rows, launches in evidence:
-        if args.markdown:
-            print(table(rows, launches).markdown())
-        else:
-            console().print(blocks(rows, launches) if args.verbose else screen(rows, launches))
+    if args.markdown:
+        print(table(rows, launches).markdown())
+    else:
+        console().print(blocks(rows, launches) if args.verbose else screen(rows, launches))
     return ExitCode.OK
 
 

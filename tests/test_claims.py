@@ -708,7 +708,24 @@ def test_all_that_is_known_of_a_claim_keeps_names_whole(width):
     assert {one.rule.text.split()[0] for one in CLAIMS if one.rule.text} <= words
 
 
-def test_a_table_a_device_of_what_is_recorded(monkeypatch, tmp_path, capsys):
+def test_of_two_devices_the_sources_decides_and_the_other_is_told():
+    there = made_on("NVIDIA H100 80GB HBM3", on_suite("skinny-epilogue-bf16", {VECTOR: 1.3, OP: 1.4}))
+    here = on_suite("skinny-epilogue-bf16", {VECTOR: 1.4, OP: 1.3})
+    found = judged("With ReLU, the vector", [*there, *here])
+    assert found.verdict == CONTRADICTED and found.figure == "0 of 28"
+    of_there, of_here = found.measured.split("; ")
+    assert of_there.startswith("H100 80GB HBM3: median 0.929x") and of_here.startswith("H200: median 1.077x")
+    assert of_here.endswith("(confirmed)")
+
+
+def test_the_device_that_has_the_rows_decides():
+    elsewhere = made_on("NVIDIA H100 80GB HBM3", on_suite("skinny-matmul-bf16", {VECTOR: 1.3, OP: 1.4}))
+    here = on_suite("skinny-epilogue-bf16", {VECTOR: 1.4, OP: 1.3})
+    found = judged("With ReLU, the vector", [*elsewhere, *here])
+    assert (found.verdict, found.measured) == (CONFIRMED, "H200: median 1.077x (1.08-1.08), ahead on 28 of 28")
+
+
+def test_one_table_of_what_is_recorded(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(queries, "RESULTS", tmp_path)
     assert run_command(command.main, []) == 2
     assert "no rows are checked in" in capsys.readouterr().err
@@ -716,7 +733,7 @@ def test_a_table_a_device_of_what_is_recorded(monkeypatch, tmp_path, capsys):
         for made in router_rows():
             Journal(tmp_path / device / "router-nk.jsonl").append(made)
     assert run_command(command.main, ["--markdown"]) == 0
-    assert capsys.readouterr().out.count(f"**{len(CLAIMS)} claims: ") == 2
+    assert capsys.readouterr().out.count(f"**{len(CLAIMS)} claims: ") == 1
 
 
 def test_the_command_reads_files(tmp_path, capsys):

@@ -59,7 +59,7 @@ from triton_vs_tilus.bench.rows.regression import changes
 from triton_vs_tilus.bench.rows.row import TIMINGS, Row, TimingName
 from triton_vs_tilus.bench.show import counters, matrix, plots, resources, tables
 from triton_vs_tilus.bench.show.answer import regimes_table
-from triton_vs_tilus.bench.show.claims.tables import recorded_tables
+from triton_vs_tilus.bench.show.claims.tables import recorded_table
 from triton_vs_tilus.bench.show.ladder import ladder_table
 from triton_vs_tilus.bench.show.spaces import sizes_table
 from triton_vs_tilus.bench.show.versions import across_versions, versions_table
@@ -391,7 +391,7 @@ class _Page:
         if what == "versions":
             made = [versions_table().markdown()]
         elif what == "claims":
-            made = [table.markdown() for table in recorded_tables()]
+            made = [recorded_table().markdown()]
         elif what == "code":
             made = [quoted(name, *words.split(maxsplit=1))]
         elif what == "printed":

@@ -19,7 +19,7 @@ from triton_vs_tilus.bench.recordings import RECORDINGS
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.row import PASSED, TEMPERATURES, TIMINGS, Row, TimingName
 from triton_vs_tilus.bench.show import answer, matrix, resources
-from triton_vs_tilus.bench.show.claims.tables import recorded_tables
+from triton_vs_tilus.bench.show.claims.tables import recorded_table
 from triton_vs_tilus.bench.show.pairs import STEPS, Pair, pairs
 from triton_vs_tilus.bench.show.tables import Table, config_text, source_of
 from triton_vs_tilus.bench.show.versions import versions_table
@@ -64,7 +64,7 @@ def html() -> str:
         layouts=LAYOUTS,
         epilogues=EPILOGUES,
         matrices={_name(path): _matrix(rows) for path, rows in files.items()},
-        claims=recorded_tables(),
+        claims=recorded_table(),
         versions=versions_table(),
         pairs=[(pair, _compiled(pair, compiled), (PATH.parent / f"{pair.name}.md").exists()) for pair in pairs()],
         steps=STEPS,

@@ -501,7 +501,9 @@ def source_of(rows: Sequence[Row] | Sequence[Launch]) -> str:
 
 
 def _hosts_text(rows: Sequence[Row] | Sequence[Launch]) -> str:
-    """What a reader has to know where rows are from hosts of different launch cost."""
+    """What a reader has to know where rows of one device are from hosts of different launch cost."""
+    if len({row.environment.device for row in rows}) > 1:
+        return ""
     costs = launch_costs(row for row in rows if isinstance(row, Row))
     if len(costs) < 2:
         return ""

@@ -16,15 +16,20 @@ from triton_vs_tilus.bench.show.claims.rules import CONFIRMED, CONTRADICTED, Fin
 NOT_RECORDED = "not recorded yet"  # the source's own kernel, on its workload
 FEW_ROWS = "too few rows"  # with searched configs, for less than half of the suite that the claim is about
 VERDICTS = (CONFIRMED, CONTRADICTED, NOT_TESTABLE, NOT_RECORDED, FEW_ROWS, NO_ROWS)
+DECIDED = (CONFIRMED, CONTRADICTED)
+# Of one claim's findings on several devices, which is told: the first.
+_TELLING = {CONFIRMED: 0, CONTRADICTED: 0, FEW_ROWS: 1, NOT_TESTABLE: 2, NOT_RECORDED: 3, NO_ROWS: 4}
 
 
 @dataclass(frozen=True)
 class Source:
-    """setup: the device, versions and dtype that its figures are of, as far as it names them."""
+    """setup: the device, versions and dtype that its figures are of, as far as it names them. gpu: part of the name of
+    the device that its claims are judged on first; empty where it names none."""
 
     name: str
     url: str
     setup: str
+    gpu: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,14 +87,37 @@ class Claim:
 
     def finding(self, evidence: Evidence) -> Finding:
         """The figures and the verdict. A verdict on a suite takes half of its problems, with searched configs; one on
-        figures that depend on a GPU or a version takes rows of these, and other rows tell their figures alone."""
-        found, rule = self._finding(self.rule, evidence), ours(self.rule)
+        figures that depend on a GPU or a version takes rows of these, and other rows tell their figures alone. Of
+        several devices with a verdict it is that of the source's, or of the one with the most rows; the others' stands
+        beside it."""
+        found, rule = self._told(self.rule, evidence), ours(self.rule)
         if rule == self.rule:
             return found
-        own = self._finding(rule, evidence)
+        own = self._told(rule, evidence)
         if own.verdict == NO_ROWS or self._chosen(rule, evidence).empty:
             return found
         return replace(found, measured=f"{found.measured}; ours: {own.measured} ({own.verdict})")
+
+    def _told(self, rule: Rule, evidence: Evidence) -> Finding:
+        """Of several devices, with their names."""
+        devices = (evidence.launches if rule.counted else evidence.rows)["device"].unique()
+        if not rule.contenders or len(devices) < 2:
+            return self._finding(rule, evidence)
+
+        def telling(pair: tuple[str, Finding]) -> tuple[int, bool, int]:
+            device, finding = pair
+            is_there = finding.verdict in DECIDED and bool(self.source.gpu) and self.source.gpu in device
+            return _TELLING[finding.verdict], not is_there, -len(self._chosen(rule, evidence.of(device)))
+
+        findings = ((device, self._finding(rule, evidence.of(device))) for device in devices)
+        (device, first), *others = sorted(findings, key=telling)
+        if first.verdict not in (*DECIDED, FEW_ROWS):
+            return first
+        told = [f"{_short(device)}: {first.measured}"]
+        for each, found in others:
+            if found.verdict in DECIDED:
+                told.append(f"{_short(each)}: {found.measured} ({found.verdict})")
+        return replace(first, measured="; ".join(told))
 
     def _finding(self, rule: Rule, evidence: Evidence) -> Finding:
         chosen = self._chosen(rule, evidence)
@@ -134,6 +162,10 @@ class Claim:
     def asked(self) -> int:
         """How many problems of its suites it is about; 0 for a workload that is no suite."""
         return len(self._of_problems(_suites()))
+
+
+def _short(device: str) -> str:
+    return device.removeprefix("NVIDIA ")
 
 
 @lru_cache(maxsize=1)

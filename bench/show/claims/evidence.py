@@ -36,6 +36,10 @@ class Evidence:
     rows: pd.DataFrame
     launches: pd.DataFrame
 
+    def of(self, device: str) -> "Evidence":
+        """What was measured on one device."""
+        return Evidence(self.rows[self.rows["device"] == device], self.launches[self.launches["device"] == device])
+
 
 def evidence(rows: Sequence[Row], launches: Sequence[Launch] = ()) -> Evidence:
     lines = [line for number, row in enumerate(rows) for line in _lines_of_row(number, row)]

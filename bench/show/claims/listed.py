@@ -57,6 +57,7 @@ STUDY = Source(
     "decompose-K",
     "https://shreyansh26.github.io/post/2026-06-21_decompose-k-triton/",
     "H100 (132 SMs), torch 2.12 dev, Triton 3.7.1; bf16",
+    "H100 80GB HBM3",
 )
 TUTORIAL = Source(
     "tilus split-K tutorial",
@@ -77,6 +78,7 @@ GENERATED = Source(
     "generated kernels",
     "https://next.redhat.com/2026/02/12/from-hand-tuned-to-generated-a-reproducible-triton-gpu-kernel-benchmark-across-different-vendors",
     "H100, versions not named; bf16",
+    "H100 80GB HBM3",
 )
 # The GPUs of the W4A16 study; on an H200 both memory and SMs are others.
 ITS_GPUS = ("A100", "H100 PCIe")

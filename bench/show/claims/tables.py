@@ -72,17 +72,12 @@ def counts(found: Sequence[tuple[Claim, Finding]]) -> str:
     return ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict])
 
 
-def recorded() -> dict[str, tuple[list[Row], list[Launch]]]:
-    """The rows and launches that are checked in, by device. Raises InvalidRows."""
-    devices: dict[str, tuple[list[Row], list[Launch]]] = {}
-    for path, rows in queries.recorded().items():
-        devices.setdefault(path.parent.name, ([], []))[0].extend(rows)
-    for path, launches in queries.recorded_launches().items():
-        if path.parent.parent.name in devices:
-            devices[path.parent.parent.name][1].extend(launches)
-    return devices
+def recorded() -> tuple[list[Row], list[Launch]]:
+    """The rows and launches that are checked in, of every device. Raises InvalidRows."""
+    rows = [row for of_file in queries.recorded().values() for row in of_file]
+    return rows, [launch for of_file in queries.recorded_launches().values() for launch in of_file]
 
 
-def recorded_tables() -> list[Table]:
-    """The table of each device of which rows are checked in. Raises InvalidRows."""
-    return [table(rows, launches) for rows, launches in recorded().values()]
+def recorded_table() -> Table:
+    """Every claim, by the rows that are checked in. Raises InvalidRows."""
+    return table(*recorded())
