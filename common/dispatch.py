@@ -13,7 +13,7 @@ problem and contender. bench/dispatch.py writes it. The rule:
     next to it, and groups of rows where that has some. Of the kernels that won there, that is the one which gains most
     over half, as many and twice as many tokens. It must have won at both.
 
-A device without a table takes that of its stand-in (common/tuned.py), and without one a rule of thumb.
+What a device has no times of, its stand-in's table tells (common/tuned.py). Without a table a rule of thumb is taken.
 """
 
 import json
@@ -40,7 +40,6 @@ __all__ = [
     "path_of",
     "shared_tokens",
     "table",
-    "timed_on",
 ]
 
 FOLDER = Path(__file__).parent / "measured"
@@ -107,16 +106,16 @@ def devices() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
-def timed_on(slug: str) -> str | None:
-    """The device whose times decide on this one: itself or its stand-in; None where neither has a table."""
-    return next((each for each in tuned.looked_in(slug) if path_of(each).exists()), None)
-
-
 @lru_cache(maxsize=8)
 def table(slug: str) -> tuple[Measured, ...]:
-    """What decides on a device, its own or its stand-in's; empty where neither has one."""
-    there = timed_on(slug)
-    return tuple(json.loads(path_of(there).read_text())) if there else ()
+    """Of a device; of its stand-in (common/tuned.py) the problems that it has no times of itself, whose `rows` begin
+    with the stand-in's slug. Empty where neither has a table."""
+    found: dict[str, Measured] = {}
+    for each in reversed(tuned.looked_in(slug)):
+        for entry in json.loads(path_of(each).read_text()) if path_of(each).exists() else ():
+            rows = entry["rows"] if each == slug else f"{each}/{entry['rows']}"
+            found[json.dumps(entry["problem"])] = Measured(problem=entry["problem"], rows=rows, us=entry["us"])
+    return tuple(found.values())
 
 
 def shared_tokens(tokens: int) -> int:
@@ -154,8 +153,7 @@ def choose(
     neighbours, shared_neighbours = _nearest(known[kind], problem), _nearest(known[kind], shared)
     here = neighbours[0]
     apart = distance(here["problem"], problem.key)
-    there = "" if measured is not None or timed_on(slug) == slug else f" on {timed_on(slug)}"
-    where = f"measured at {_name(here['problem'])} ({here['rows']}){there}"
+    where = f"measured at {_name(here['problem'])} ({here['rows']})"
     of_torch = Choice(None, None, where, None, here["us"][BASELINE], here["problem"], here["rows"], apart)
     if _is_far(here, problem) or _is_far(shared_neighbours[0], shared):
         return replace(of_torch, why=f"nothing near is known: nearest {where}")

@@ -220,7 +220,7 @@ class _Language:
             _say_once(f"{self.language.value}'s `linear` takes torch's path: {reason}")
             return keep(by_torch)
         slug = tuned.slug_of(device)
-        if dispatch.timed_on(slug) is None:
+        if not dispatch.table(slug):
             _say_once(f"no kernel was timed on {slug}: `linear` takes the rule of thumb of common/dispatch.py")
         rows = _rows(x)
         placement = placement_of(problem, rows, weight.t(), bias, None)

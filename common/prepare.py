@@ -73,7 +73,7 @@ def main(
     if not re.fullmatch(r"sm_\d+a?", target):
         made.error(f"--arch is {target}; accepted: sm_80, sm_89, sm_90a, sm_100a, ...")
     slug = args.device or (tuned.slug_of(here) if target == target_here else RECORDED.get(target, target))
-    if dispatch.timed_on(slug) is None:
+    if not dispatch.table(slug):
         print(f"no kernel was timed on {slug}: the rule of thumb of common/dispatch.py decides", file=sys.stderr)
     failed = False
     for text in args.weight:

@@ -159,6 +159,52 @@ def test_a_device_without_a_table_takes_a_rule_that_holds_on_one_that_has(langua
     assert choose(KERNELS[language], replace(ROUTER, m=1024), "unknown").kernel is None
 
 
+@pytest.fixture
+def sisters(monkeypatch, tmp_path):
+    """Two devices with tables of their own, of which one stands in for the other."""
+    monkeypatch.setattr(dispatch, "FOLDER", tmp_path)
+    monkeypatch.setitem(dispatch.tuned.STAND_INS, "its-sister", "a-gpu")
+    wide = replace(ROUTER, m=64)
+    (tmp_path / "a-gpu.json").write_text(
+        times.text([measured(ROUTER, **{FASTER: 5.0}), measured(wide, **{FASTER: 4.0})])
+    )
+    dispatch.table.cache_clear()
+    yield tmp_path
+    dispatch.table.cache_clear()
+
+
+def test_a_device_without_a_table_takes_its_stand_ins(sisters):
+    choice = choose(KERNELS["triton"], ROUTER, "its-sister")
+    assert choice.kernel.full_name == FASTER and choice.why == "measured at 16x256x7168-bf16-nk (a-gpu/made)"
+    assert "rule of thumb" in choose(KERNELS["triton"], ROUTER, "unknown").why
+
+
+def test_its_own_times_go_before_its_stand_ins(sisters):
+    (sisters / "its-sister.json").write_text(times.text([measured(ROUTER, **{FASTER: 6.0})]))
+    dispatch.table.cache_clear()
+    of_its_own, of_stand_in = (choose(KERNELS["triton"], replace(ROUTER, m=m), "its-sister") for m in (16, 64))
+    assert (of_its_own.us, of_its_own.rows) == (6.0, "made") and (of_stand_in.us, of_stand_in.rows) == (
+        4.0,
+        "a-gpu/made",
+    )
+    assert choose(KERNELS["triton"], ROUTER, "a-gpu").us == 5.0
+
+
+def test_an_h100_gains_by_what_was_searched_on_an_h200():
+    """Where its own rows, of the H200's configs, tell: what is taken by the H200's times wins on the H100."""
+    (there,) = [entries for slug, entries in times.tables().items() if slug == "h100-80gb-hbm3"]
+    asked = [entry for entry in there if entry["rows"] == "router-other-gpu"]
+    taken = 0
+    for entry in asked:
+        problem = Matmul.from_fields(entry["problem"])
+        for kernels in KERNELS.values():
+            choice = choose(kernels, problem, "h200")
+            if choice.kernel is not None:
+                assert entry["us"][choice.kernel.full_name] < 0.97 * entry["us"][BASELINE], (problem.name, str(choice))
+                taken += 1
+    assert len(asked) == 5 and taken >= 8
+
+
 def test_a_choice_says_what_it_takes_and_why():
     choice = choose(KERNELS["triton"], ROUTER, "h200", measured=[measured(ROUTER, **{FASTER: 5.0})])
     text = "5.0 us against 10.0 of torch.mm, 2.00x; measured at 16x256x7168-bf16-nk (made)"

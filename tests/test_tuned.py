@@ -49,6 +49,24 @@ def test_exact_nearest_and_heuristic(tuned_tables):
     assert tuned.pick(KERNEL, near, "unknown-gpu") == (KERNEL.default_config(near), "heuristic")
 
 
+def test_a_device_takes_what_was_searched_on_its_stand_in(tuned_tables, monkeypatch):
+    monkeypatch.setitem(tuned.STAND_INS, "its-sister", "some-gpu")
+    near, far = Matmul(16, 256, 7168), Matmul(64, 256, 7168)
+    tuned.write("some-gpu", [(KERNEL.full_name, entry(problem, 8)) for problem in (near, far)], shipped=True)
+    of_stand_in = tuned.fingerprint("its-sister")
+
+    def picked(problem, slug="its-sister"):
+        config, source = tuned.pick(KERNEL, problem, slug)
+        return config.split_k, source
+
+    assert picked(near) == picked(far) == (8, "nearest") and tuned.entry_of(KERNEL, near, "its-sister") is None
+    tuned.write("its-sister", [(KERNEL.full_name, entry(near, 4))], shipped=False)
+    assert picked(near) == (4, "tuned") and picked(far) == (8, "nearest")
+    assert picked(Matmul(32, 256, 7168)) == (4, "nearest")  # as near to both: its own
+    assert picked(near, "some-gpu") == (8, "tuned")
+    assert of_stand_in == tuned.fingerprint("some-gpu") != tuned.fingerprint("its-sister")
+
+
 def test_what_is_far_gives_way_to_another_layout_that_is_not(tuned_tables):
     entries = [entry(Matmul(1, 4, 256), 8), entry(Matmul(16, 256, 7168, layout=Layout.NK), 4)]
     (tuned_tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: entries}))
