@@ -44,6 +44,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--language", choices=("triton", "tilus"), help="only kernels of this language")
     clock = "cold L2; cold L2 in a CUDA graph; warm L2 in a CUDA graph (default: cold)"
     made.add_argument("--clock", choices=CLOCKS, default="cold", help=clock)
+    device = "whose rows answer: a folder of bench/results (default: the one with the most rows)"
+    made.add_argument("--device", metavar="SLUG", help=device)
     made.add_argument("--measure", action="store_true", help="time what the answer names, now, on this GPU")
     return made
 
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     languages = LANGUAGES if args.language is None else (args.language,)
     try:
         problem = problem_of(args)
-        found = answers.answer(problem, args.clock, languages, args.deterministic)
+        found = answers.answer(problem, args.clock, languages, args.deterministic, args.device)
     except ValueError as error:
         raise UsageError(str(error)) from error
     for line in screen(problem, found, args.language):

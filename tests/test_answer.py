@@ -55,6 +55,14 @@ def test_the_nearest_problem_answers_for_others():
     assert found.fastest.problem.name == ROUTER.name and 0 < found.apart < 0.2
 
 
+def test_the_device_with_the_most_rows_answers_where_none_is_named():
+    every = {**recorded(), **queries.recorded("router-other-gpu")}
+    assert {path.parent.name for path in every} == {"h200", "h100-80gb-hbm3"}
+    assert answers.answer(ROUTER, files=every).file.parent.name == "h200"
+    named = answers.answer(ROUTER, device="h100-80gb-hbm3", files=every)
+    assert named.fastest.environment.device == "NVIDIA H100 80GB HBM3"
+
+
 def test_a_language_and_determinism_are_kept():
     mine = answers.answer(ROUTER, languages=("tilus",), deterministic=True, files=recorded())
     assert {row.language for row in mine.rows} == {"tilus", "torch"} and all(row.deterministic for row in mine.rows)
@@ -170,6 +178,7 @@ def test_the_screen_is_narrow_and_its_call_is_the_kernels(capsys):
         (["3x0x4"], "shape is '3x0x4'; accepted: MxNxK"),
         (["16x16x64", "--dtype", "fp32", "--clock", "graph"], "no row is of"),
         (["16x16x64", "--measure"], "there is no CUDA device"),
+        (["16x16x64", "--device", "b200"], "device is b200; accepted: "),
         (["16x512x512", "--op", "w4a16", "--layout", "kn"], "--layout is kn; accepted: none with --op w4a16"),
         (["16x256x7168-bf16-nk", "--layout", "kn"], "--layout is kn; accepted: none with a problem's name"),
         (["16x256x7168-bf18"], "problem is '16x256x7168-bf18'; accepted: a name"),

@@ -1,6 +1,6 @@
 """The fastest for a matmul, from rows alone: those of the nearest problem that was recorded."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -83,17 +83,28 @@ def answer(
 
     Of two measurements of one problem that of its own dtype (fp16 and bf16 are of one kind), then the one with more
     contenders, of two alike the later. languages: of the kernels;
-    what is written in another takes part where both are asked for. device: its slug; None takes every device. files:
-    None takes all that are checked in.
+    what is written in another takes part where both are asked for. device: its slug; None takes the one with the most
+    rows. files: None takes all that are checked in.
 
     Raises ValueError where no row is of this kind, timing and device, with those that there are.
     """
     files = queries.recorded() if files is None else files
-    files = {path: rows for path, rows in files.items() if device in (None, path.parent.name)}
+    files = of_device(files, device)
     found = candidates(problem, timing, languages, deterministic, files)
     if not answering(found):
         raise ValueError(f"no row is of {problem.name} or like it, timed {timing}: {kinds_of(files, problem.op)}")
     return nearest(problem, timing, found)
+
+
+def of_device(files: Mapping[Path, Sequence[Row]], device: str | None = None) -> dict[Path, Sequence[Row]]:
+    """The files of a device, by its slug; None takes the one with the most rows. Raises ValueError for one without."""
+    counts: Counter[str] = Counter()
+    for path, rows in files.items():
+        counts[path.parent.name] += len(rows)
+    if device is not None and device not in counts:
+        raise ValueError(f"device is {device}; accepted: {', '.join(counts)}, of which there are rows")
+    chosen = device or max(counts, key=counts.__getitem__, default="")
+    return {path: of_file for path, of_file in files.items() if path.parent.name == chosen}
 
 
 def candidates(

@@ -75,7 +75,7 @@ def html() -> str:
 
 def data(files: Files) -> dict[str, Any]:
     """What page.js reads. strings: every text once, and elsewhere its index."""
-    strings = _Strings()
+    strings, answering = _Strings(), answers.of_device(files)
     made = {
         "protocols": [protocol.value for protocol in Protocol],
         "clocks": {clock: TEMPERATURES[clock] for clock in CLOCKS},
@@ -83,9 +83,9 @@ def data(files: Files) -> dict[str, Any]:
         "far": answer.FAR,
         "notNear": answer.NOT_NEAR,
         "files": [_file(path, rows, strings) for path, rows in files.items()],
-        "kinds": {op: answers.kinds_of(files, op) for op in (Matmul.op, W4A16Matmul.op)},
+        "kinds": {op: answers.kinds_of(answering, op) for op in (Matmul.op, W4A16Matmul.op)},
         "asked": _asked(),
-        "answers": dict(_answers(files, strings)),
+        "answers": dict(_answers(answering, strings)),
     }
     return {"strings": list(strings), **made}
 
