@@ -225,9 +225,9 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     asked          the timings asked for
     config         None where the contender has none
     config_source  where the config is from: a search of this run, the tuned table's entry for this problem ('tuned';
-                   'stale' where the kernel or its space has changed since, or nobody knows) or for another
-                   ('nearest'), a given split ('split'), the tuned one of the other language's kernel ('matched'), the
-                   kernel's own rule ('heuristic')
+                   'stale' where the kernel or its space has changed since, or nobody knows), the one for another
+                   problem or of the device's stand-in ('nearest'), a given split ('split'), the tuned one of the
+                   other language's kernel ('matched'), the kernel's own rule ('heuristic')
     search         of this run, where it found the config
     timing, floor  by how it was timed
     against        by how it was timed: its speed over the other language's, where that was timed with it
@@ -288,13 +288,13 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
 
     @property
     def not_searched(self) -> bool:
-        """Whether its config was found for another shape, for a former kernel or space, or by no search: the kernel's
-        own rule."""
+        """Whether its config was found for another shape or GPU, for a former kernel or space, or by no search: the
+        kernel's own rule."""
         return self.borrowed or self.config_source == "stale"
 
     @property
     def borrowed(self) -> bool:
-        """Whether its config was found for another shape, or by no search."""
+        """Whether its config was found for another shape or GPU, or by no search."""
         return self.config_source in ("nearest", "heuristic")
 
     @property

@@ -18,7 +18,7 @@ CONFIGS = {
     "search": "searched for that shape",
     "tuned": "searched for that shape",
     "stale": "searched for a former kernel",
-    "nearest": "searched for another shape",
+    "nearest": "searched for another shape or GPU",
     "heuristic": "by rule",
 }
 # What the splits of each protocol cost or spare, beside the product.

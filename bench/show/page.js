@@ -303,7 +303,7 @@ function latency() {
       shape.setAttribute("stroke", one.colour);
       const t = row.timing[state.clock];
       const mark = drawn("g", { class: "mark", tabindex: i ? -1 : 0, role: "img",
-        "aria-label": `${one.name}, ${nameOf(problem)}: ${t.us.toFixed(2)} us, ${row.contender}${row.hollow ? ", config not searched for this shape" : ""}` },
+        "aria-label": `${one.name}, ${nameOf(problem)}: ${t.us.toFixed(2)} us, ${row.contender}${row.hollow ? ", config not searched for this shape and GPU" : ""}` },
         drawn("circle", { class: "ring", cx: places[i][0], cy: places[i][1], r: 11 }), shape);
       for (const event of ["focus", "pointerenter", "click"]) mark.addEventListener(event, () => tell(row));
       mark.addEventListener("keydown", (event) => {
@@ -327,7 +327,7 @@ function latency() {
 function tell(row) {
   const t = row.timing[state.clock];
   const times = isBaseline(row) ? "the baseline" : `${t.speedup.toFixed(2)}x the baseline (${t.low.toFixed(2)}-${t.high.toFixed(2)})`;
-  const config = row.config ? `${row.config} (${row.from}${row.hollow ? ": not searched for this shape and kernel" : ""})` : "no config";
+  const config = row.config ? `${row.config} (${row.from}${row.hollow ? ": not searched for this shape, GPU and kernel" : ""})` : "no config";
   $("point").replaceChildren(
     element("p", {}, element("b", {}, row.contender), ` ${nameOf(row.problem)}: ${t.us.toFixed(2)} us (${t.q1.toFixed(2)}-${t.q3.toFixed(2)}), ${times}`),
     element("p", {}, config), element("p", {}, element("code", {}, row.command)));

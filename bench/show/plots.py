@@ -94,7 +94,12 @@ STYLE: dict[Any, Any] = {
 
 HOLLOW: dict[str, Any] = {"linestyle": "", "fillstyle": "full", "markerfacecolor": "white", "markeredgewidth": 0.9}
 EMPTY = Line2D(
-    [], [], color="#666666", marker="o", **HOLLOW, label="config not searched for this shape, or for a former kernel"
+    [],
+    [],
+    color="#666666",
+    marker="o",
+    **HOLLOW,
+    label="config not searched for this shape and GPU, or for a former kernel",
 )
 
 

@@ -41,7 +41,7 @@ from triton_vs_tilus.bench.rows.row import (
 from triton_vs_tilus.common.kernel import MatmulConfig
 from triton_vs_tilus.common.problem import Matmul
 
-NOT_SEARCHED = "° config not searched for this shape, or for a former kernel"
+NOT_SEARCHED = "° config not searched for this shape and GPU, or for a former kernel"
 
 FASTEST = "* fastest, † joint fastest: no lead beyond intervals and noise"
 
@@ -443,7 +443,7 @@ def _pivoted(lines: pd.DataFrame, index: str, columns: str) -> pd.DataFrame:
 def speedup_cell(line: Any) -> str:
     """Times the baseline, of a line of `mark_fastest` as a tuple; of the baseline its microseconds.
 
-    Marked: ° the config was not searched for this shape, = a tie, * the fastest, † joint fastest.
+    Marked: ° the config was not searched for this shape and GPU, = a tie, * the fastest, † joint fastest.
     """
     text = f"{line.median_us:.1f}" if line.is_baseline else f"{line.speedup:.2f}{'°' * line.not_searched}"
     return text + " =" * (line.verdict == "tie") + fastest_mark(line)
