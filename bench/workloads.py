@@ -286,15 +286,18 @@ def _suites(workload: str, tokens: Sequence[int] | None, asked: Asked) -> list[S
 
 
 def named(name: str) -> tuple[str, Problem]:
-    """A problem by the name that rows have, and its workload. Raises ValueError where no workload has it, as it stands
-    there or in another layout or out_dtype."""
+    """A problem by the name that rows have, and its workload, where it stands so or in another layout or out_dtype; or
+    a product of any other shape. Raises ValueError for what is no such name."""
     others = (Asked(layout, out_dtype=out_dtype) for layout in _CHOICES["layout"] for out_dtype in (None, "fp32"))
     for asked in (Asked(), *others):
         for suite in SUITES:
             for problem in suite.problems(None, asked):
                 if problem.name == name:
                     return suite.name, problem
-    raise ValueError(f"problem is {name!r}; accepted: a name of a workload's problem, as rows have it")
+    if match := _NAME.fullmatch(name):
+        sizes, dtype, layout, epilogue, out_dtype = match.groups()
+        return SHAPE, Asked(layout, dtype, out_dtype, epilogue).problem(parse_shape(sizes))
+    raise ValueError(f"problem is {name!r}; accepted: a name as rows have it, e.g. 16x256x7168-bf16-nk")
 
 
 _SIZES = ("m", "n", "k")
@@ -304,6 +307,11 @@ _CHOICES = {
     "layout": tuple(layout.value for layout in Layout),
     "epilogue": tuple(epilogue.value for epilogue in Epilogue),
 }
+_ONE_OF = {name: "|".join(choices) for name, choices in _CHOICES.items()}
+_NAME = re.compile(
+    rf"([1-9]\d*x[1-9]\d*x[1-9]\d*)-({_ONE_OF['dtype']})-({_ONE_OF['layout']})"
+    rf"(?:-({_ONE_OF['epilogue']}))?(?:-({_ONE_OF['out_dtype']})out)?"
+)
 EXAMPLE = '[{"m": 16, "n": 4096, "k": 14336, "dtype": "fp16", "epilogue": "relu"}, ...]'
 
 

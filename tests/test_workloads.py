@@ -128,6 +128,20 @@ def test_a_problem_is_found_by_the_name_that_its_rows_have():
     assert {"1x256x7168-bf16-nk", "1x256x7168-bf16-kn", "1x256x7168-bf16-nk-fp32out"} <= recorded
 
 
+@pytest.mark.parametrize("name", ["7x9x11-fp32-nk-bias_relu", "7x9x11-bf16-nk-fp32out", "7x9x11-fp16-kn-relu-fp32out"])
+def test_a_name_says_a_product_that_no_workload_has(name):
+    workload, problem = workloads.named(name)
+    assert (workload, problem.name) == (workloads.SHAPE, name)
+
+
+@pytest.mark.parametrize(
+    "name", ["7x9x11", "7x9x11-bf18-nk", "0x9x11-bf16-nk", "7x9x11-bf16-nk-sum", "7x9x11-bf16-nk-fp16out"]
+)
+def test_a_name_that_says_no_product_is_refused(name):
+    with pytest.raises(ValueError, match="accepted: "):
+        workloads.named(name)
+
+
 @pytest.mark.parametrize(
     ("workload", "name"),
     [
