@@ -18,7 +18,8 @@ _REDUCED = _only("decompose_k.vector", "decompose_k.tile", "decompose_k.vector_p
 _REFERENCES = f"{_only('torch', 'helion', 'flashinfer', 'tlx')} {_REDUCED}"
 _SQUARE = f"{_only('data_parallel', 'semaphore')} --timing cold,graph --rounds 20"
 PUBLISHED = "-published"  # how the recordings of the sources' own kernels end, after their workload
-_STUDY = f"{_only('published_triton/decompose_k')} {_REDUCED}"
+_STUDY = f"{_only('published_triton/decompose_k')} {_REDUCED} --timing cold,graph --rounds 20"
+_AUTOTUNED = _only("torch/compile.max_autotune_no_cudagraphs")
 _IN_TRITON = "published_triton", "triton"
 _PAPER = _only("published_triton/w4a16", "triton/w4a16.atomic", "triton/w4a16.data_parallel")
 # One launch that adds atomically, in all three; and two launches, the study's other design.
@@ -122,18 +123,18 @@ RECORDINGS = {
         )
         for suite, kind in (("epilogue-bf16", "bf16-kn-relu"), ("matmul-bf16", "bf16-kn"))
     },
-    # The sources' own kernels, beside ours and what their documents hold them against.
+    # The sources' own kernels, beside ours and what their documents hold them against: custom-op autotuning with ReLU
+    # on all shapes, as the study has it; without an epilogue on every other one.
+    f"skinny-epilogue-bf16{PUBLISHED}": (
+        f"--workload skinny-epilogue-bf16 {_only('torch/custom_op.fused')} {_AUTOTUNED} {_STUDY}"
+    ),
     **{
-        f"{workload}{PUBLISHED}": f"--workload {workload} {_STUDY} {held_against} --timing cold,graph --rounds 20"
-        for workload, held_against in (
-            ("skinny-epilogue-bf16", _only("torch/custom_op.fused", "torch/compile.max_autotune_no_cudagraphs")),
-            *(
-                (f"skinny-matmul-{dtype}", _only("torch/custom_op", "torch/compile.max_autotune_no_cudagraphs"))
-                for dtype in ("bf16", "fp16", "fp32")
-            ),
-            ("router", _only("torch/decompose_k")),
+        f"skinny-matmul-{dtype}{PUBLISHED}": (
+            f"{_skinny(_EVERY_OTHER, f'{dtype}-kn')} {_only('torch/custom_op')} {_AUTOTUNED} {_STUDY}"
         )
+        for dtype in ("bf16", "fp16", "fp32")
     },
+    f"router{PUBLISHED}": f"--workload router {_only('torch/decompose_k')} {_STUDY}",
     f"square-tutorial{PUBLISHED}": " ".join(
         ["--workload square-tutorial", _only("published_tilus/matmul", "published_triton/matmul"), _SQUARE]
     ),
