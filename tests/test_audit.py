@@ -108,6 +108,12 @@ def test_a_rows_table_is_found_in_git(history, tuned_tables):
     assert audit.not_in_git([*good, *bad], committed) == bad
 
 
+def test_a_table_is_found_with_that_of_its_stand_in(history, monkeypatch):
+    monkeypatch.setitem(tuned.STAND_INS, "its-sister", "made-up")
+    assert audit.tables_in_git("its-sister") == set(history[:2])  # it has entries of its own in no commit
+    assert tuned.fingerprint("its-sister") == history[2]
+
+
 def test_the_command_fails_on_a_table_that_contradicts_itself(history, tuned_tables, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(queries, "RESULTS", tmp_path / "results")
     current, whole = sources.source_hash(KERNEL), {"tried": 9, "space": 9, "out_of_time": False}

@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import product
 
 from triton_vs_tilus.bench import ROOT, contenders
 from triton_vs_tilus.bench.ops import OPS
@@ -113,11 +114,16 @@ def searched(slug: str) -> dict[str, Searched]:
 
 
 def tables_in_git(slug: str) -> set[str]:
-    """The fingerprints of all tables of this device that were ever committed. Raises RuntimeError outside of git."""
+    """The fingerprints of all tables of this device that were ever committed, each with all of its stand-in's. Raises
+    RuntimeError outside of git."""
+    of_each = [[b"", *_committed(each)] for each in tuned.looked_in(slug)]
+    return {hashlib.sha256(b"".join(texts)).hexdigest()[:12] for texts in product(*of_each) if any(texts)}
+
+
+def _committed(slug: str) -> list[bytes]:
     path = tuned.path_of(slug, shipped=True).resolve().relative_to(ROOT)
     listed = _git("rev-list", "--objects", "--all", "--", str(path)).decode().splitlines()
-    blobs = [line.split()[0] for line in listed if line.endswith(f" {path}")]
-    return {hashlib.sha256(_git("cat-file", "blob", blob)).hexdigest()[:12] for blob in blobs}
+    return [_git("cat-file", "blob", line.split()[0]) for line in listed if line.endswith(f" {path}")]
 
 
 def not_in_git(rows: Iterable[Row], committed: set[str]) -> list[Row]:
