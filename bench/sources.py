@@ -56,7 +56,21 @@ def _code(path: Path) -> tuple[str, tuple[Path, ...]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             del node.body[0]
-    return ast.dump(tree), imported
+    return _dump(tree), imported
+
+
+def _dump(node: object) -> str:
+    """ast.dump of Python 3.12, under every Python: 3.11 has no type parameters, 3.13 leaves empty lists out."""
+    if isinstance(node, list):
+        return f"[{', '.join(map(_dump, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = dict(ast.iter_fields(node))
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        fields.setdefault("type_params", [])
+    absent = [name for name, value in fields.items() if value is None and getattr(type(node), name, ...) is None]
+    told = [f"{name}={_dump(value)}" for name, value in fields.items() if name not in absent]
+    return f"{type(node).__name__}({', '.join(told)})"
 
 
 def _imported(tree: ast.Module) -> Iterator[Path]:

@@ -1,5 +1,6 @@
 """Tuned tables and rows that contradict themselves, or were found for a former kernel, are told."""
 
+import ast
 import dataclasses
 import hashlib
 import json
@@ -92,6 +93,17 @@ def history(tuned_tables, monkeypatch, tmp_path):
             git("add", "shipped")
             git("commit", "-m", "a table")
     return prints
+
+
+def test_the_text_of_code_is_that_of_one_python():
+    """ast.dump differs between 3.11, 3.12 and 3.13; what was searched under one is not stale under another."""
+    tree = ast.parse("def f(x=None, *, y): return g(x, [])\nclass A: pass")
+    of_f = "FunctionDef(name='f', args=arguments(posonlyargs=[], args=[arg(arg='x')], kwonlyargs=[arg(arg='y')], "
+    of_f += "kw_defaults=[None], defaults=[Constant(value=None)]), body=[Return(value=Call(func=Name(id='g', "
+    of_f += "ctx=Load()), args=[Name(id='x', ctx=Load()), List(elts=[], ctx=Load())], keywords=[]))], "
+    of_f += "decorator_list=[], type_params=[])"
+    of_a = "ClassDef(name='A', bases=[], keywords=[], body=[Pass()], decorator_list=[], type_params=[])"
+    assert sources._dump(tree) == f"Module(body=[{of_f}, {of_a}], type_ignores=[])"
 
 
 def test_a_rows_table_is_found_in_git(history, tuned_tables):
