@@ -30,17 +30,7 @@ from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.kernel import Config, GroupedConfig, Kernel, is_grouped
 from triton_vs_tilus.common.problem import SHORT_DTYPE, Matmul
 
-__all__ = [
-    "BASELINE",
-    "Choice",
-    "Measured",
-    "choose",
-    "devices",
-    "distance",
-    "path_of",
-    "shared_tokens",
-    "table",
-]
+__all__ = ["BASELINE", "Choice", "Measured", "choose", "devices", "distance", "path_of", "shared_tokens", "table"]
 
 FOLDER = Path(__file__).parent / "measured"
 BASELINE = "torch/mm"

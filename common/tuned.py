@@ -215,7 +215,7 @@ def nearest(kernel: Kernel, problem: Problem, slug: str) -> list[Known]:
 
 def looked_in(slug: str) -> list[str]:
     """The device, and its stand-in where it has one."""
-    return [slug, *filter(None, [STAND_INS.get(slug)])]
+    return [slug, STAND_INS[slug]] if slug in STAND_INS else [slug]
 
 
 @lru_cache(maxsize=4096)

@@ -450,6 +450,18 @@ def test_hosts_of_different_launch_cost_are_told():
     )
 
 
+def test_hosts_are_told_of_each_device_by_itself():
+    def at(launch_us: float, device: str):
+        made = row()
+        made.floor["cold"] = replace(made.floor["cold"], launch_us=launch_us)
+        return replace(made, environment=replace(made.environment, device=device))
+
+    one_kind = [at(3.1, "NVIDIA H200"), at(4.4, "NVIDIA H100")]
+    assert "hosts" not in tables.source_of(one_kind)
+    told = tables.source_of([*one_kind, at(4.4, "NVIDIA H200")])
+    assert told.endswith(", NVIDIA H200 on hosts where an empty launch takes 3.1 and 4.4 us: not to be mixed")
+
+
 def test_what_searches_took_is_a_line_a_kernel():
     took = SearchRecord(tried=24, space=100, out_of_time=False, us=7.5, seconds=30.0, build_seconds=144.0)
     rows = [replace(row(VECTOR, tokens, 8.0), search=took) for tokens in (1, 16)]

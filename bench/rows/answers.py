@@ -82,9 +82,8 @@ def answer(
     which takes one of this project's kernels, answers where none of them was timed by name.
 
     Of two measurements of one problem that of its own dtype (fp16 and bf16 are of one kind), then the one with more
-    contenders, of two alike the later. languages: of the kernels;
-    what is written in another takes part where both are asked for. device: its slug; None takes the one with the most
-    rows. files: None takes all that are checked in.
+    contenders, of two alike the later. languages: of the kernels; what is written in another takes part where both are
+    asked for. device: its slug; None takes the one with the most rows. files: None takes all that are checked in.
 
     Raises ValueError where no row is of this kind, timing and device, with those that there are.
     """

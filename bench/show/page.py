@@ -21,7 +21,7 @@ from triton_vs_tilus.bench.rows.row import PASSED, TEMPERATURES, TIMINGS, Row, T
 from triton_vs_tilus.bench.show import answer, matrix, resources
 from triton_vs_tilus.bench.show.claims.tables import recorded_table
 from triton_vs_tilus.bench.show.pairs import STEPS, Pair, pairs
-from triton_vs_tilus.bench.show.tables import Table, config_text, source_of
+from triton_vs_tilus.bench.show.tables import UNSEARCHED, Table, config_text, source_of
 from triton_vs_tilus.bench.show.versions import versions_table
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import LANGUAGES, Language
@@ -68,6 +68,7 @@ def html() -> str:
         versions=versions_table(),
         pairs=[(pair, _compiled(pair, compiled), (PATH.parent / f"{pair.name}.md").exists()) for pair in pairs()],
         steps=STEPS,
+        unsearched=UNSEARCHED,
         matched=[name for name in RECORDINGS if "matched" in name],
         source=source_of([row for rows in files.values() for row in rows]),
     )

@@ -26,7 +26,7 @@ from triton_vs_tilus.bench.rows.frame import frame
 from triton_vs_tilus.bench.rows.queries import by_problem, contending, leading_timing, passed, timed_together
 from triton_vs_tilus.bench.rows.row import ProblemRecord, Row, TimingName
 from triton_vs_tilus.bench.show import matrix
-from triton_vs_tilus.bench.show.tables import baseline_name, kind_of, naming, source_of
+from triton_vs_tilus.bench.show.tables import UNSEARCHED, baseline_name, kind_of, naming, source_of
 from triton_vs_tilus.common.kernel import LANGUAGES
 from triton_vs_tilus.common.protocol import Protocol
 
@@ -93,14 +93,7 @@ STYLE: dict[Any, Any] = {
 
 
 HOLLOW: dict[str, Any] = {"linestyle": "", "fillstyle": "full", "markerfacecolor": "white", "markeredgewidth": 0.9}
-EMPTY = Line2D(
-    [],
-    [],
-    color="#666666",
-    marker="o",
-    **HOLLOW,
-    label="config not searched for this shape and GPU, or for a former kernel",
-)
+EMPTY = Line2D([], [], color="#666666", marker="o", **HOLLOW, label=UNSEARCHED)
 
 
 class _PlainLogFormatter(LogFormatter):

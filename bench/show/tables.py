@@ -41,7 +41,8 @@ from triton_vs_tilus.bench.rows.row import (
 from triton_vs_tilus.common.kernel import MatmulConfig
 from triton_vs_tilus.common.problem import Matmul
 
-NOT_SEARCHED = "° config not searched for this shape and GPU, or for a former kernel"
+UNSEARCHED = "config not searched for this shape and GPU, or for a former kernel"
+NOT_SEARCHED = f"° {UNSEARCHED}"
 
 FASTEST = "* fastest, † joint fastest: no lead beyond intervals and noise"
 
@@ -501,13 +502,17 @@ def source_of(rows: Sequence[Row] | Sequence[Launch]) -> str:
 
 
 def _hosts_text(rows: Sequence[Row] | Sequence[Launch]) -> str:
-    """What a reader has to know where rows of one device are from hosts of different launch cost."""
-    if len({row.environment.device for row in rows}) > 1:
-        return ""
-    costs = launch_costs(row for row in rows if isinstance(row, Row))
-    if len(costs) < 2:
-        return ""
-    return f", on hosts where an empty launch takes {' and '.join(f'{us:.1f}' for us in costs)} us: not to be mixed"
+    """What a reader has to know where a device's rows are from hosts of different launch cost."""
+    timed = [row for row in rows if isinstance(row, Row)]
+    devices = dict.fromkeys(row.environment.device for row in timed)
+    told = ""
+    for device in devices:
+        costs = launch_costs(row for row in timed if row.environment.device == device)
+        if len(costs) > 1:
+            whose = f"{device} " if len(devices) > 1 else ""
+            takes = f"an empty launch takes {' and '.join(f'{us:.1f}' for us in costs)} us: not to be mixed"
+            told += f", {whose}on hosts where {takes}"
+    return told
 
 
 _SOURCES = ("gpus", "driver", "cuda", "torch", "triton", "tilus")

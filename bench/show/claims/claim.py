@@ -107,16 +107,17 @@ class Claim:
         def telling(pair: tuple[str, Finding]) -> tuple[int, bool, int]:
             device, finding = pair
             is_there = finding.verdict in DECIDED and bool(self.source.gpu) and self.source.gpu in device
-            return _TELLING[finding.verdict], not is_there, -len(self._chosen(rule, evidence.of(device)))
+            return _TELLING[finding.verdict], not is_there, -len(self._chosen(rule, evidence.by_device[device]))
 
-        findings = ((device, self._finding(rule, evidence.of(device))) for device in devices)
-        (device, first), *others = sorted(findings, key=telling)
+        ranked = sorted(((each, self._finding(rule, evidence.by_device[each])) for each in devices), key=telling)
+        first = ranked[0][1]
         if first.verdict not in (*DECIDED, FEW_ROWS):
             return first
-        told = [f"{_short(device)}: {first.measured}"]
-        for each, found in others:
-            if found.verdict in DECIDED:
-                told.append(f"{_short(each)}: {found.measured} ({found.verdict})")
+        told = [
+            f"{device.removeprefix('NVIDIA ')}: {found.measured}{f' ({found.verdict})' * (found is not first)}"
+            for device, found in ranked
+            if found is first or found.verdict in DECIDED
+        ]
         return replace(first, measured="; ".join(told))
 
     def _finding(self, rule: Rule, evidence: Evidence) -> Finding:
@@ -162,10 +163,6 @@ class Claim:
     def asked(self) -> int:
         """How many problems of its suites it is about; 0 for a workload that is no suite."""
         return len(self._of_problems(_suites()))
-
-
-def _short(device: str) -> str:
-    return device.removeprefix("NVIDIA ")
 
 
 @lru_cache(maxsize=1)

@@ -11,6 +11,7 @@ last measurement that they share.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -36,9 +37,14 @@ class Evidence:
     rows: pd.DataFrame
     launches: pd.DataFrame
 
-    def of(self, device: str) -> "Evidence":
-        """What was measured on one device."""
-        return Evidence(self.rows[self.rows["device"] == device], self.launches[self.launches["device"] == device])
+    @cached_property
+    def by_device(self) -> dict[str, "Evidence"]:
+        """What was measured on each device, by its name."""
+        devices = pd.concat([self.rows["device"], self.launches["device"]]).unique()
+        return {
+            device: Evidence(self.rows[self.rows["device"] == device], self.launches[self.launches["device"] == device])
+            for device in devices
+        }
 
 
 def evidence(rows: Sequence[Row], launches: Sequence[Launch] = ()) -> Evidence:
