@@ -233,7 +233,8 @@ class Kernel:
     tuned_as        full name of the kernel whose searched configs it takes, as it is that one but for a part that a
                     comparison takes out; of its own where empty
     instruction     that multiplies whatever the config says: 'mma', where the compiler has no wgmma for the product
-    on_request      takes part only where it is asked for: it compiles or searches for long at every problem
+    on_request      takes part only where it is asked for: it compiles or searches for long at every problem, or most
+                    problems leave it nothing to do otherwise than another
     plan            what a call launches, for tensors that lie so; None for a reference
     backend         how that is launched
     """

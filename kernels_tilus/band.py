@@ -104,6 +104,22 @@ class BandScript(MmaProduct, WgmmaSpecializedProduct, SimtProduct, EpilogueScrip
             split = self.blockIdx.z // groups
         return split
 
+    def pid_m_of_tile(self, tile: int32, tiles_m: int32, tiles_n: int32, group_m: int32) -> int32:
+        """Which row of tiles it is in, in the order of common.kernel.Grid, without gaps."""
+        pid_m: int32 = 0
+        if tiles_m > 1:  # few rows need no divisions
+            first: int32 = tile // (group_m * tiles_n) * group_m
+            pid_m = first + tile % (group_m * tiles_n) % min(tiles_m - first, group_m)
+        return pid_m
+
+    def pid_n_of_tile(self, tile: int32, tiles_m: int32, tiles_n: int32, group_m: int32) -> int32:
+        """Which column of tiles it is in."""
+        pid_n: int32 = tile
+        if tiles_m > 1:
+            first: int32 = tile // (group_m * tiles_n) * group_m
+            pid_n = tile % (group_m * tiles_n) // min(tiles_m - first, group_m)
+        return pid_n
+
     def band_product(
         self,
         acc: RegisterTensor,

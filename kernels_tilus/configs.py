@@ -57,6 +57,15 @@ class BandConfig(GroupedConfig):
         return super().__str__().replace(f" engine={self.engine}", "" if self.engine == "mma" else f" {self.engine}")
 
 
+@dataclass(frozen=True)
+class ProgramsConfig(BandConfig):
+    """programs: of the whole launch, each of which walks tiles one after the other; split_k is 1."""
+
+    AT_LAUNCH: ClassVar[tuple[str, ...]] = (*BandConfig.AT_LAUNCH, "programs")
+
+    programs: int = space.MULTIPROCESSORS
+
+
 ENGINES = {
     (Feed.COPY, False): "mma",
     (Feed.COPY_SLICED, False): "mma_sliced",

@@ -24,9 +24,7 @@ Source: "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix M
 arXiv 2301.03598); there the owner of a tile's first step waits for the others, here the last to arrive sums.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
 
 import torch
 from tilus import boolean, float32, int32, void_p
@@ -43,23 +41,14 @@ from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.space import DEFAULT_PROGRAMS, PROGRAMS
 from triton_vs_tilus.kernels_tilus import band, configs, launching
 from triton_vs_tilus.kernels_tilus.arrival import ArrivalScript
-from triton_vs_tilus.kernels_tilus.configs import BandConfig, band_space
-
-
-@dataclass(frozen=True)
-class StreamKConfig(BandConfig):
-    """programs: of the whole launch; split_k is 1, as K is shared out by programs."""
-
-    AT_LAUNCH: ClassVar[tuple[str, ...]] = (*BandConfig.AT_LAUNCH, "programs")
-
-    programs: int = DEFAULT_PROGRAMS
+from triton_vs_tilus.kernels_tilus.configs import BandConfig, ProgramsConfig, band_space
 
 
 def space(problem: Matmul) -> Space:
     """Every wanted tile, with 1 to 4 programs on each multiprocessor where each then has 2 steps or more."""
     tiles = band_space(problem, (1,))
     wanted = [
-        StreamKConfig(**vars(tile), programs=programs)
+        ProgramsConfig(**vars(tile), programs=programs)
         for tile in tiles.configs
         for programs in PROGRAMS
         if programs == PROGRAMS[0] or programs * 2 <= _work(problem, tile)
@@ -68,12 +57,12 @@ def space(problem: Matmul) -> Space:
     return Space(supported.configs, {**tiles.dropped, **supported.dropped})
 
 
-def default_config(problem: Matmul) -> StreamKConfig:
+def default_config(problem: Matmul) -> ProgramsConfig:
     """Two programs on each of Hopper's 132 multiprocessors."""
-    return StreamKConfig(**vars(configs.default_config(problem, most_splits=1)))
+    return ProgramsConfig(**vars(configs.default_config(problem, most_splits=1)), programs=DEFAULT_PROGRAMS)
 
 
-def supports(problem: Matmul, config: StreamKConfig | None = None) -> str | None:
+def supports(problem: Matmul, config: ProgramsConfig | None = None) -> str | None:
     """As the product of every band kernel; and a ticket must have room for as many arrivals as a tile has programs."""
     if config is not None and config.split_k != 1:
         return f"split_k is {config.split_k}; accepted: 1, as K is shared out by programs"
@@ -86,7 +75,7 @@ def supports(problem: Matmul, config: StreamKConfig | None = None) -> str | None
     return configs.supports_product(problem, config)
 
 
-def workspace_bytes(problem: Matmul, config: StreamKConfig) -> int:
+def workspace_bytes(problem: Matmul, config: ProgramsConfig) -> int:
     tiles = tiles_of(problem, config)
     return 4 * tiles + 4 * (_programs(problem, config) + tiles - 1) * config.block_m * config.block_n
 
@@ -96,29 +85,13 @@ def _work(problem: Matmul, config: BandConfig) -> int:
     return tiles_of(problem, config) * cdiv(problem.k, config.block_k)
 
 
-def _programs(problem: Matmul, config: StreamKConfig) -> int:
+def _programs(problem: Matmul, config: ProgramsConfig) -> int:
     """Each has a step at least."""
     return min(config.programs, _work(problem, config))
 
 
 class StreamKMatmul(ArrivalScript):
     """One block: a program, and its share of all steps of all tiles."""
-
-    def pid_m_of_tile(self, tile: int32, tiles_m: int32, tiles_n: int32, group_m: int32) -> int32:
-        """Which row of tiles it is in, in the order of common.kernel.Grid, without gaps."""
-        pid_m: int32 = 0
-        if tiles_m > 1:  # few rows need no divisions
-            first: int32 = tile // (group_m * tiles_n) * group_m
-            pid_m = first + tile % (group_m * tiles_n) % min(tiles_m - first, group_m)
-        return pid_m
-
-    def pid_n_of_tile(self, tile: int32, tiles_m: int32, tiles_n: int32, group_m: int32) -> int32:
-        """Which column of tiles it is in."""
-        pid_n: int32 = tile
-        if tiles_m > 1:
-            first: int32 = tile // (group_m * tiles_n) * group_m
-            pid_n = tile % (group_m * tiles_n) // min(tiles_m - first, group_m)
-        return pid_n
 
     def share_begin(self, program: int32, share: int32, longer: int32) -> int32:
         """The first step of a program's share: `share` steps, and one more for the first `longer` programs."""
@@ -208,11 +181,11 @@ class StreamKMatmul(ArrivalScript):
 
 
 @lru_cache(maxsize=4096)
-def _script(problem: Matmul, config: StreamKConfig, vectors: band.Vectors):
+def _script(problem: Matmul, config: ProgramsConfig, vectors: band.Vectors):
     return StreamKMatmul(band.settings(problem, config, vectors))
 
 
-def plan(problem: Matmul, config: StreamKConfig, placement: Placement) -> Plan:
+def plan(problem: Matmul, config: ProgramsConfig, placement: Placement) -> Plan:
     """What a call launches."""
     vectors = band.vectors(problem, placement)
     programs, tiles = _programs(problem, config), tiles_of(problem, config)
@@ -239,7 +212,7 @@ def matmul(
     bias: Tensor | None = None,
     out: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
-    config: StreamKConfig | None = None,
+    config: ProgramsConfig | None = None,
 ) -> Tensor:
     """C [M, N] = epilogue(a [M, K] @ b [K, N]); common.checks.matmul_problem says what is accepted and raised.
 
@@ -249,7 +222,7 @@ def matmul(
     return launched(KERNEL, a, b, epilogue, bias, out, out_dtype, config)
 
 
-def build(problem: Matmul, config: StreamKConfig) -> None:
+def build(problem: Matmul, config: ProgramsConfig) -> None:
     """Compiles for the current target into tilus' cache, for tensors as the launcher and the problem allocate them."""
     launching.build_plan(plan(problem, config, contiguous(problem)))
 
@@ -260,7 +233,7 @@ KERNEL = Kernel(
     language=Language.TILUS,
     protocol=Protocol.STREAM_K,
     launch=matmul,
-    config_type=StreamKConfig,
+    config_type=ProgramsConfig,
     space=space,
     default_config=default_config,
     build=build,

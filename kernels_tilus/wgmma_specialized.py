@@ -28,7 +28,7 @@ from tilus.ir.layout.inference.inference import InstructionCollector
 from tilus.ir.layout.inference.inference_rules.empty_rule import EmptyRule
 from tilus.ir.layout.inference.rule import register_rule
 from tilus.ir.layout.inference.validation_rules.always_ok import AlwaysOkayRule
-from tilus.ir.tensor import GlobalTensor, RegisterTensor
+from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
 from tilus.ir.utils.thread_group_stack import ThreadGroupStack
 from tilus.target import nvgpu_sm90
 from tilus.utils import cdiv
@@ -139,29 +139,60 @@ class WgmmaSpecializedProduct(WgmmaProduct):
         rows, columns = acc.shape
         consumers = self.num_warps * WARP
         add_producer_warp(self)
-        chunks = self.block_k // STEP_K
         sa = stages(self, rows, not self.a_along_m)
         sb = stages(self, columns, not self.b_along_n)
         full = self.mbarrier.alloc(counts=[1 for _ in range(self.num_stages)])
         read = self.mbarrier.alloc(counts=[self.num_warps for _ in range(self.num_stages)])
-        steps: int32 = cdiv(k_end - k_begin, self.block_k)
-
         with self.thread_group(consumers, WARP):
-            fill: int32 = 0
-            fill_phase: int32 = 1  # at first nothing is to be waited for
-            for step in self.range(steps):
-                self.mbarrier.wait(read[fill], phase=fill_phase)
-                self.fill_stage(
-                    ga, gb, sa, sb, full, fill, rows + columns, offset_a, offset_b, k_begin + step * self.block_k
-                )
-                fill += 1
-                if fill == self.num_stages:
-                    fill = 0
-                    fill_phase = 1 - fill_phase
+            self.produce(ga, gb, sa, sb, full, read, rows + columns, offset_a, offset_b, k_begin, k_end, 0)
         only_first_threads(self, consumers)
+        self.consume(acc, sa, sb, full, read, cdiv(k_end - k_begin, self.block_k), 0)
+        self.sync()
+        self.free_shared(sa)
+        self.free_shared(sb)
 
-        current: int32 = 0
-        phase: int32 = 0
+    def produce(
+        self,
+        ga: GlobalTensor,
+        gb: GlobalTensor,
+        sa: SharedTensor,
+        sb: SharedTensor,
+        full: RegisterTensor,
+        read: RegisterTensor,
+        extent: int,
+        offset_a: int32,
+        offset_b: int32,
+        k_begin: int32,
+        k_end: int32,
+        steps_before: int32,
+    ) -> None:
+        """By the producer warp: the copies of a product. extent: of both operands together. steps_before: of earlier
+        products of this block, as barriers go on counting."""
+        fill: int32 = steps_before % self.num_stages
+        fill_phase: int32 = 1 - steps_before // self.num_stages % 2  # at first nothing is to be waited for
+        steps: int32 = cdiv(k_end - k_begin, self.block_k)
+        for step in self.range(steps):
+            self.mbarrier.wait(read[fill], phase=fill_phase)
+            self.fill_stage(ga, gb, sa, sb, full, fill, extent, offset_a, offset_b, k_begin + step * self.block_k)
+            fill += 1
+            if fill == self.num_stages:
+                fill = 0
+                fill_phase = 1 - fill_phase
+
+    def consume(
+        self,
+        acc: RegisterTensor,
+        sa: SharedTensor,
+        sb: SharedTensor,
+        full: RegisterTensor,
+        read: RegisterTensor,
+        steps: int32,
+        steps_before: int32,
+    ) -> None:
+        """By the other warps: acc += the product of as many steps, whose stages they leave to the next product."""
+        chunks = self.block_k // STEP_K
+        current: int32 = steps_before % self.num_stages
+        phase: int32 = steps_before // self.num_stages % 2
         before: int32 = 0
         if steps > 0:  # around the last wait, too: joined by a path without a product, ptxas serializes every wgmma
             for step in self.range(steps):
@@ -179,7 +210,5 @@ class WgmmaSpecializedProduct(WgmmaProduct):
                     current = 0
                     phase = 1 - phase
             self.wgmma.wait_group(0)
+            arrive_once_a_warp(self, read[before])
             read_from_here(self, acc)
-        self.sync()
-        self.free_shared(sa)
-        self.free_shared(sb)

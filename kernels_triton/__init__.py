@@ -23,7 +23,7 @@ from triton_vs_tilus.kernels_triton import (  # noqa: E402  (the kernels are com
 __all__ = ["KERNELS", "NO_TWIN", "explain", "linear", "matmul", "prepare"]
 
 KERNELS = (
-    data_parallel.KERNEL,
+    *data_parallel.KERNELS,
     *sliced_k.KERNELS,
     *decompose_k.KERNELS,
     *semaphore.KERNELS,

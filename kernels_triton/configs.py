@@ -50,6 +50,15 @@ class BandConfig(GroupedConfig):
         return self.num_warps if self.sliced else 1
 
 
+@dataclass(frozen=True)
+class ProgramsConfig(BandConfig):
+    """programs: of the whole launch, each of which walks tiles one after the other; split_k is 1."""
+
+    AT_LAUNCH: ClassVar[tuple[str, ...]] = (*BandConfig.AT_LAUNCH, "programs")
+
+    programs: int = space.MULTIPROCESSORS
+
+
 def band_space(problem: Matmul, splits: tuple[int, ...]) -> Space:
     """Every wanted tile with every one of these splits."""
     return space.split_tiles(problem, splits, config_of, lambda config: supports(problem, config))

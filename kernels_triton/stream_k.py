@@ -23,9 +23,6 @@ Source: "Stream-K: Work-centric Parallel Decomposition for Dense Matrix-Matrix M
 arXiv 2301.03598); there the owner of a tile's first step waits for the others, here the last to arrive sums.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 import triton
 import triton.language as tl
@@ -42,24 +39,15 @@ from triton_vs_tilus.common.space import DEFAULT_PROGRAMS, PROGRAMS
 from triton_vs_tilus.kernels_triton import band, configs, launching
 from triton_vs_tilus.kernels_triton.arrival import announce, is_last, reset, sum_in_order, tiles_in_flight
 from triton_vs_tilus.kernels_triton.band import range_product, tile_of
-from triton_vs_tilus.kernels_triton.configs import BandConfig, band_space
+from triton_vs_tilus.kernels_triton.configs import BandConfig, ProgramsConfig, band_space
 from triton_vs_tilus.kernels_triton.epilogue import finish
-
-
-@dataclass(frozen=True)
-class StreamKConfig(BandConfig):
-    """programs: of the whole launch; split_k is 1, as K is shared out by programs."""
-
-    AT_LAUNCH: ClassVar[tuple[str, ...]] = (*BandConfig.AT_LAUNCH, "programs")
-
-    programs: int = DEFAULT_PROGRAMS
 
 
 def space(problem: Matmul) -> Space:
     """Every wanted tile, with 1 to 4 programs on each multiprocessor where each then has 2 steps or more."""
     tiles = band_space(problem, (1,))
     wanted = [
-        StreamKConfig(**vars(tile), programs=programs)
+        ProgramsConfig(**vars(tile), programs=programs)
         for tile in tiles.configs
         for programs in PROGRAMS
         if programs == PROGRAMS[0] or programs * 2 <= _work(problem, tile)
@@ -68,12 +56,12 @@ def space(problem: Matmul) -> Space:
     return Space(supported.configs, {**tiles.dropped, **supported.dropped})
 
 
-def default_config(problem: Matmul) -> StreamKConfig:
+def default_config(problem: Matmul) -> ProgramsConfig:
     """Two programs on each of Hopper's 132 multiprocessors."""
-    return StreamKConfig(**vars(configs.default_config(problem, most_splits=1)))
+    return ProgramsConfig(**vars(configs.default_config(problem, most_splits=1)), programs=DEFAULT_PROGRAMS)
 
 
-def supports(problem: Matmul, config: StreamKConfig | None = None) -> str | None:
+def supports(problem: Matmul, config: ProgramsConfig | None = None) -> str | None:
     """As the product of every band kernel; and a ticket must have room for as many arrivals as a tile has programs."""
     if config is not None and config.split_k != 1:
         return f"split_k is {config.split_k}; accepted: 1, as K is shared out by programs"
@@ -82,7 +70,7 @@ def supports(problem: Matmul, config: StreamKConfig | None = None) -> str | None
     return configs.supports_product(problem, config)
 
 
-def workspace_bytes(problem: Matmul, config: StreamKConfig) -> int:
+def workspace_bytes(problem: Matmul, config: ProgramsConfig) -> int:
     tiles = tiles_of(problem, config)
     return 4 * tiles + 4 * (_programs(problem, config) + tiles - 1) * config.block_m * config.block_n
 
@@ -92,7 +80,7 @@ def _work(problem: Matmul, config: BandConfig) -> int:
     return tiles_of(problem, config) * cdiv(problem.k, config.block_k)
 
 
-def _programs(problem: Matmul, config: StreamKConfig) -> int:
+def _programs(problem: Matmul, config: ProgramsConfig) -> int:
     """Each has a step at least."""
     return min(config.programs, _work(problem, config))
 
@@ -180,7 +168,7 @@ def _matmul_stream_k_kernel(
                 reset(counters_ptr + tile)
 
 
-def plan(problem: Matmul, config: StreamKConfig, placement: Placement) -> Plan:
+def plan(problem: Matmul, config: ProgramsConfig, placement: Placement) -> Plan:
     """What a call launches."""
     programs, tiles = _programs(problem, config), tiles_of(problem, config)
     share, longer = divmod(_work(problem, config), programs)
@@ -212,7 +200,7 @@ def matmul(
     bias: Tensor | None = None,
     out: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
-    config: StreamKConfig | None = None,
+    config: ProgramsConfig | None = None,
 ) -> Tensor:
     """C [M, N] = epilogue(a [M, K] @ b [K, N]); common.checks.matmul_problem says what is accepted and raised.
 
@@ -221,7 +209,7 @@ def matmul(
     return launched(KERNEL, a, b, epilogue, bias, out, out_dtype, config)
 
 
-def build(problem: Matmul, config: StreamKConfig) -> None:
+def build(problem: Matmul, config: ProgramsConfig) -> None:
     """Compiles for the current device into Triton's cache; operands as the problem and the launcher allocate them."""
     launching.build_plan(plan(problem, config, contiguous(problem)))
 
@@ -232,7 +220,7 @@ KERNEL = Kernel(
     language=Language.TRITON,
     protocol=Protocol.STREAM_K,
     launch=matmul,
-    config_type=StreamKConfig,
+    config_type=ProgramsConfig,
     space=space,
     default_config=default_config,
     build=build,

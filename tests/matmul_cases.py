@@ -66,6 +66,8 @@ def own_config(kernel: Kernel, config: MatmulConfig) -> MatmulConfig:
     own = kernel.config_from(vars(config))
     if kernel.protocol is Protocol.STREAM_K:
         return replace(own, split_k=1, programs=3 * config.split_k - 1)
+    if kernel.variant == "persistent":
+        return replace(own, split_k=1, programs=2)
     return replace(own, split_k=1) if kernel.protocol is Protocol.DATA_PARALLEL else own
 
 

@@ -1,10 +1,18 @@
-"""data_parallel, in every language that has it."""
+"""data_parallel, in every language that has it; and how its persistent programs go from tile to tile."""
+
+import os
+import subprocess
+import sys
 
 import matmul_cases as cases
 import pytest
+import torch
 
+from triton_vs_tilus.bench import contenders
+from triton_vs_tilus.common import compilers
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.kernels_tilus.configs import ENGINES
 
 
 class TestDataParallel(cases.MatmulTests):
@@ -29,3 +37,87 @@ def test_every_group_of_rows_covers_all_tiles(kernel, group_m, device):
     config = cases.replace(kernel.default_config(problem), block_m=16, block_n=16, num_warps=1, group_m=group_m)
     out = cases.run(kernel, problem, inputs, config=config)
     cases.assert_right(kernel, problem, Judge(problem, inputs), out, config)
+
+
+# Programs that walk tiles
+
+PERSISTENT = [kernel for kernel in cases.kernels_named("data_parallel") if kernel.variant == "persistent"]
+WALKED = Matmul(150, 200, 200, layout=Layout.NK)  # 12 tiles of 64 x 64; 4 steps of 64 a tile, in 3 stages
+FED = {
+    "triton": [{"tma": False}, {"tma": True}, {"swap": True, "tma": True}],
+    "tilus": [{"engine": engine} for engine in ENGINES.values() if engine not in ("wgmma_pairs", "mma_sliced")],
+}
+
+
+@pytest.mark.parametrize("programs", [1, 5, 12, 40])
+@pytest.mark.parametrize(
+    ("kernel", "fed"),
+    [(kernel, fed) for kernel in PERSISTENT for fed in FED[kernel.language.value]],
+    ids=lambda value: value.full_name if hasattr(value, "full_name") else "-".join(map(str, value.values())),
+)
+def test_any_number_of_programs_walks_all_tiles(kernel, fed, programs, device):
+    """Bitwise as a program a tile has them: each element's sum has one order."""
+    inputs = WALKED.inputs(device)
+    alone = contenders.find(f"{kernel.language.value}/data_parallel")
+    of_tile = {"block_m": 64, "block_n": 64, "block_k": 64, "num_warps": 4, "num_stages": 3, "group_m": 2, **fed}
+    config = cases.replace(kernel.default_config(WALKED), **of_tile, programs=programs)
+    assert kernel.supports(WALKED, config) is None
+    out = cases.run(kernel, WALKED, inputs, config=config)
+    cases.assert_right(kernel, WALKED, Judge(WALKED, inputs), out, config)
+    expected = cases.run(alone, WALKED, inputs, config=cases.replace(alone.default_config(WALKED), **of_tile))
+    assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"), [({"programs": 0}, "programs is 0; accepted: 1 or more"), ({"split_k": 2}, "split_k is 2")]
+)
+@pytest.mark.parametrize("kernel", PERSISTENT, ids=lambda kernel: kernel.full_name)
+def test_configs_that_are_none_are_refused(kernel, changed, words):
+    a, b, _ = WALKED.inputs("cpu")
+    with pytest.raises(ValueError, match=words):
+        kernel.launch(a, b, config=cases.replace(kernel.default_config(WALKED), **changed))
+
+
+def test_it_is_asked_for_by_name():
+    known = contenders.all_contenders()
+    name = "triton/data_parallel.persistent"
+    assert name not in {kernel.full_name for kernel in contenders.choose(known)}
+    assert name in {kernel.full_name for kernel in contenders.choose(known, only=["data_parallel"])}
+
+
+COMPILE = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from triton_vs_tilus.bench import contenders
+from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.kernels_triton import offline
+kernel, problem = contenders.find("triton/data_parallel.persistent"), Matmul(4096, 4096, 4096, layout=Layout.NK)
+tile = dict(block_m=128, block_n=256, block_k=64, num_warps=8, num_stages=3)
+for tma in (False, True):
+    offline.compile_for("sm_90a", Path(sys.argv[1]) / str(tma))
+    kernel.build(problem, replace(kernel.default_config(problem), **tile, tma=tma))
+"""
+
+
+def loops(text: str) -> list[list[str]]:
+    """The lines within each loop of a printed program, those of loops within it, too."""
+    lines = text.splitlines()
+    found = []
+    for start, line in enumerate(lines):
+        if "scf.for" in line:
+            end = line[: len(line) - len(line.lstrip())] + "}"
+            found.append(lines[start + 1 : next(i for i in range(start, len(lines)) if lines[i].startswith(end))])
+    return found
+
+
+def test_triton_copies_the_next_tile_during_this_one(tmp_path):
+    """The loop of products is one over all tiles, in which tiles are stored: what is copied ahead ends with no tile."""
+    if reason := compilers.triton_lacks():
+        pytest.skip(reason)
+    compiled = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    subprocess.run([sys.executable, "-c", COMPILE, str(tmp_path)], env=compiled, check=True)
+    for tma in ("False", "True"):
+        (program,) = (tmp_path / tma).rglob("*.ttgir")
+        (within,) = (lines for lines in loops(program.read_text()) if any("warp_group_dot " in line for line in lines))
+        assert any("tt.store" in line for line in within)

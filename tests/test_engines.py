@@ -129,7 +129,7 @@ def test_cuda_cores_take_every_dtype_and_size(problem, device):
 @pytest.mark.parametrize("engine", ["mma", "wgmma", "wgmma_swapped"])
 def test_a_program_that_walks_several_tiles_goes_on_counting_phases(engine, device):
     """7 tiles of 5 steps among 4 programs, with 3 stages: every tile begins at another stage."""
-    config = stream_k.StreamKConfig(64, 64, 64, 1, 4, 3, engine=engine, programs=4)
+    config = stream_k.ProgramsConfig(64, 64, 64, 1, 4, 3, engine=engine, programs=4)
     check(stream_k, Matmul(64, 7 * 64, 5 * 64, layout=NK), config, device)
 
 

@@ -519,6 +519,56 @@ def test_every_arrival_of_a_pair_is_waited_for(order):
     assert Judge(problem, problem.inputs("cpu")).judge(out, 1).ok and no_last_barrier.seen >= 4
 
 
+# A producer warp that goes on to the next tile, with a mistake
+
+WALK = Matmul(100, 136, 328, layout=Layout.NK), BandConfig(64, 64, 64, 1, 4, 2, engine="wgmma_specialized")
+
+
+@settings(max_examples=10, deadline=None)
+@given(schedule=schedules)
+def test_tiles_walked_give_the_same_right_answer_in_every_order(schedule):
+    natural, other = (run("data_parallel.persistent", *WALK, order) for order in (None, schedule))
+    assert Judge(WALK[0], WALK[0].inputs("cpu")).judge(other, 1).ok
+    assert torch.equal(other, natural)
+
+
+class WithoutLastRead(IRRewriter):
+    """The last stage of a tile is never said to be read: of both arrivals the one after the loop of steps."""
+
+    seen = 0
+
+    def visit_ArriveOnceAWarpInst(self, inst):
+        self.seen += 1
+        return None if self.seen == 2 else inst
+
+
+class WithoutWaitsForRead(IRRewriter):
+    """The producer warp waits for nobody: of the waits for barriers its own comes first."""
+
+    seen = 0
+
+    def visit_WaitBarrierInst(self, inst):
+        self.seen += 1
+        return None if self.seen == 1 else inst
+
+
+@pytest.mark.parametrize(
+    "mutation, error, words",
+    [
+        (WithoutLastRead, Deadlock, r"of read\[\d\], which misses 4 arrivals"),
+        (
+            WithoutWaitsForRead,
+            KernelError,
+            r"full\[0\], where phase 0 misses 0: nothing has waited for the phase before",
+        ),
+    ],
+)
+@pytest.mark.parametrize("order", ["natural", "reversed", "random"])
+def test_what_a_walk_needs(mutation, error, words, order):
+    with pytest.raises(error, match=words):
+        run_mutant(mutation(), "data_parallel.persistent", *WALK, Schedule(order))
+
+
 @pytest.mark.parametrize("order", ["natural", "reversed", "random"])
 @pytest.mark.parametrize("launch", ["natural", "reversed", "random"])
 @pytest.mark.parametrize("variant", ARRIVALS)

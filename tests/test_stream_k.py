@@ -15,7 +15,7 @@ from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import interpreter
 from triton_vs_tilus.kernels_tilus import stream_k as tilus_stream_k
 from triton_vs_tilus.kernels_triton.interpreter import programs_in
-from triton_vs_tilus.kernels_triton.stream_k import StreamKConfig, matmul, program_of, share_begin
+from triton_vs_tilus.kernels_triton.stream_k import ProgramsConfig, matmul, program_of, share_begin
 
 
 class TestStreamK(cases.ArrivalTests):
@@ -62,7 +62,7 @@ def _shuffled(points):
 )
 def test_any_number_of_programs_in_any_order(problem, programs, group_m, order):
     a, b, _ = problem.inputs("cpu")
-    config = StreamKConfig(16, 16, 32, 1, 1, 2, group_m=group_m, programs=programs)
+    config = ProgramsConfig(16, 16, 32, 1, 1, 2, group_m=group_m, programs=programs)
     natural = matmul(a, b, config=config)
     assert Judge(problem, problem.inputs("cpu")).judge(natural, 1).ok
     with programs_in(order):
@@ -74,7 +74,7 @@ def test_configs_that_are_none_are_refused(changed, words):
     problem = Matmul(16, 32, 256)
     a, b, _ = problem.inputs("cpu")
     with pytest.raises(ValueError, match=words):
-        matmul(a, b, config=cases.replace(StreamKConfig(16, 16, 32, 1, 1, 2), **changed))
+        matmul(a, b, config=cases.replace(ProgramsConfig(16, 16, 32, 1, 1, 2), **changed))
 
 
 @settings(max_examples=40, deadline=None)
@@ -101,7 +101,7 @@ def test_configs_that_are_none_are_refused(changed, words):
 def test_any_number_of_blocks_in_any_order(problem, block_k, num_stages, programs, schedule):
     """Tiles shorter than the pipeline, shared tiles, whole ones: the interpreter finds no race between them."""
     a, b, _ = problem.inputs("cpu")
-    config = tilus_stream_k.StreamKConfig(16, 16, block_k, 1, 2, num_stages, programs=programs)
+    config = tilus_stream_k.ProgramsConfig(16, 16, block_k, 1, 2, num_stages, programs=programs)
     natural = tilus_stream_k.matmul(a, b, config=config)
     assert Judge(problem, problem.inputs("cpu")).judge(natural, 1).ok
     with interpreter.using(schedule):

@@ -25,13 +25,13 @@ RAGGED = Matmul(198, 130, 840, layout=Layout.NK, epilogue=Epilogue.RELU)  # seve
 SPECIALIZED = BandConfig(128, 64, 64, 4, 8, 3, engine="wgmma_specialized")
 KERNELS = [
     *["decompose_k.vector", "decompose_k.tile", "semaphore.fp32", "semaphore.in_place"],
-    *["atomic", "last_arriver", "cluster", "data_parallel"],
+    *["atomic", "last_arriver", "cluster", "data_parallel", "data_parallel.persistent"],
 ]
 
 
 def of(name: str, config: BandConfig):
     kernel = contenders.find(f"tilus/{name}")
-    return kernel, kernel.config_from(vars(replace(config, split_k=1) if name == "data_parallel" else config))
+    return kernel, kernel.config_from(vars(replace(config, split_k=1) if name.startswith("data_parallel") else config))
 
 
 @pytest.mark.parametrize("num_warps", [4, 8])
