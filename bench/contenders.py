@@ -16,7 +16,7 @@ from triton_vs_tilus.bench.ops import BASELINES
 from triton_vs_tilus.bench.rows.environment import not_installed
 from triton_vs_tilus.bench.sources import is_stale
 from triton_vs_tilus.common import compilers, space, tuned
-from triton_vs_tilus.common.kernel import Config, Kernel, Language, nothing_to_search
+from triton_vs_tilus.common.kernel import LANGUAGES, Config, Kernel, Language, nothing_to_search
 from triton_vs_tilus.common.problem import Problem
 
 # Imported when first asked for, each on its own: one that cannot be does not take the others along.
@@ -204,9 +204,9 @@ def choose(
     references: bool = False,
     matched: bool = False,
 ) -> list[Kernel]:
-    """Those that `only` names (where it is empty: all but those on request), with `references` those on request, and
-    candidates; none that `skip` names; the baseline always. With `matched` each of both languages with the other's
-    config too.
+    """Those that `only` names (where it is empty: all but those on request), with `references` those on request, of the
+    pairs' languages where `only` is empty, and candidates; none that `skip` names; the baseline always. With `matched`
+    each of both languages with the other's config too.
 
     A name is a full name, or part of one: language/file, file.variant, file, language; or a pattern (*, ?, [..]) of any
     of these; or, in `only`, a full name and a split, '@s4', or the language whose config it takes, '@tilus'. Raises
@@ -231,7 +231,8 @@ def choose(
         or (
             # A candidate was brought to be seen.
             (
-                (references if kernel.on_request else not only)
+                (not only and not kernel.on_request)
+                or (references and kernel.on_request and not (only and kernel.language in LANGUAGES))
                 or kernel.language is Language.CANDIDATE
                 or any(_named(kernel, pattern) for pattern in only)
             )

@@ -41,7 +41,7 @@ RECORDINGS = {
     "router-costs": "--shape 16x256x7168 --timing graph,host --energy",  # what a launch takes of host and power
     **{
         f"router-matched-{layout}": f"--workload router --tokens 1,16,64,1024 --layout {layout} --matched --rounds 20 "
-        f"{_only('triton', 'tilus')}"
+        f"{_only('triton', 'tilus')} --skip data_parallel.persistent"
         for layout in ("nk", "kn")
     },
     # Numbers of tokens between these share their programs (common/dispatch.py).

@@ -1,14 +1,17 @@
-"""How torch.compile's references are compiled: for one problem at a time, with Dynamo reset before each.
+"""How torch.compile's references are compiled: for one problem, or for every M, each by a function of its own.
 
 Dynamo keeps `torch._dynamo.config.recompile_limit` (8) graphs of a function. From the next shape on it runs the
-function uncompiled, and a benchmark over many shapes then times eager torch under the name of a compiled one. Hence
-the reset, and fullgraph=True, which makes that fallback an error. The first call compiles, and is not timed.
+function uncompiled, and a benchmark over many shapes then times eager torch under the name of a compiled one. Hence a
+copy of the function for each program, and fullgraph=True, which makes that fallback an error. The first call compiles,
+and is not timed.
 """
 
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import lru_cache
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -20,26 +23,35 @@ from triton_vs_tilus.common.problem import Matmul
 _CALLS = re.compile(
     r"extern_kernels\.(\w+)\(|(triton_\w+)\.run\(|^ +(cpp_\w+)\(|torch\.ops\.(\w+\.\w+)\.\w+\(", re.MULTILINE
 )
-RECOMPILE_LIMIT = 32  # of one problem's programs, as many as a search over splits compiles
 _DECOMPOSED = re.compile(r"def decompose_k_mm_(\d+)_split")
 
 
 @lru_cache(maxsize=1)
-def _compiled_for(problem: Matmul) -> dict[tuple[Any, ...], Callable[..., Tensor]]:
-    """The functions compiled for this problem. For the next problem it is empty again, and Dynamo reset."""
+def _compiled_for(but_for_m: Matmul) -> dict[tuple[Any, ...], Callable[..., Tensor]]:
+    """The functions compiled for problems that differ from this one in M alone. For the first of others it is empty
+    again, and Dynamo reset."""
     torch._dynamo.reset()
     # A timer ends idle compilers: a thread that starts at any time, as if the contender of that time had left it.
     torch._inductor.config.quiesce_async_compile_pool = False
     return {}
 
 
+def _copy_of(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The same function with a code object of its own, by which Dynamo keeps and counts graphs."""
+    of = function
+    copy = FunctionType(of.__code__.replace(), of.__globals__, of.__name__, of.__defaults__, of.__closure__)
+    copy.__kwdefaults__ = of.__kwdefaults__
+    return copy
+
+
 class Compiled:
-    """function(*tensors, **constants), compiled for each problem that it is called for.
+    """function(*tensors, **constants), compiled for each problem that it is called for, or once for every M.
 
     mode     of torch.compile
     options  of Inductor, on top of the mode's
     around   the context that it is compiled in
-    dynamic  False to compile for this problem's sizes alone; None to compile for every size that `first` marks
+    dynamic  False to compile for each problem's sizes alone; None to compile once, at the first M that comes, for every
+             size that `first` marks
     first    turns the first call's tensors into those that it is compiled with
     marked   tells the compiler what it has to know of the tensors of every call
     """
@@ -60,21 +72,27 @@ class Compiled:
 
     def __call__(self, problem: Matmul, *tensors: Tensor | None, **constants: Any) -> Tensor:
         """The function's result. The first call for a problem and these constants compiles, and raises what
-        torch.compile raises; RuntimeError where Dynamo reuses a graph of other constants."""
-        compiled_for, key = _compiled_for(problem), (self, *constants.values())
+        torch.compile raises. RuntimeError where nothing was compiled; RecompileError where one program is not enough
+        for another M."""
+        compiled_for, constant = _compiled_for(replace(problem, m=1)), tuple(constants.values())
+        key, program = (self, problem, *constant), (self, problem if self.dynamic is False else None, *constant)
         if self.marked is not None:
             self.marked(*tensors)
         if key in compiled_for:
             return compiled_for[key](*tensors, **constants)
+        if program in compiled_for:
+            with torch._dynamo.config.patch(error_on_recompile=True):
+                result = compiled_for[program](*tensors, **constants)
+            compiled_for[key] = compiled_for[program]
+            return result
         options = {**torch._inductor.list_mode_options(self.mode), **self.options}
-        compiled = torch.compile(self.function, fullgraph=True, dynamic=self.dynamic, options=options)
-        limit = torch._dynamo.config.patch(recompile_limit=RECOMPILE_LIMIT)
-        with self.around(), limit, _generated() as code:
+        compiled = torch.compile(_copy_of(self.function), fullgraph=True, dynamic=self.dynamic, options=options)
+        with self.around(), _generated() as code:
             result = compiled(*self.first(*tensors), **constants)
         if not code:
             raise RuntimeError(f"nothing was compiled for {problem.name}")
         self.program = in_words(code[-1])
-        compiled_for[key] = compiled
+        compiled_for[key] = compiled_for[program] = compiled
         return result
 
 

@@ -7,14 +7,13 @@
 
 mm, fused                     for this problem's shape alone
 mm_dynamic, fused_dynamic     for every M: timed at the end of each of the ranges [1, 1], [2, 8], [9, 32], [33, 128],
-                              [129, 512], [513, ...]; one graph, which branches on M when called
+                              [129, 512], [513, ...]; one graph, which branches on M when called. Problems that
+                              differ in M alone and are timed one after the other share it, and its winners
 
 A row names the winner, by range where there are several. C is returned in newly allocated memory, as in torch_compile.
-Every problem is compiled anew in mode max-autotune-no-cudagraphs, without Inductor's cache of graphs: the cache does
-not distinguish a graph with an intercepted operator from one without. So the dynamic variants too are compiled once for
-each M that is timed, with winners of their own, though one program would serve every M. Features of
-`register_custom_op_autotuning` are used as the installed torch has them: from 2.12 on it accepts operators of torch
-itself, and times candidates in CUDA graphs.
+Programs are compiled in mode max-autotune-no-cudagraphs, without Inductor's cache of graphs: the cache does not
+distinguish a graph with an intercepted operator from one without. Features of `register_custom_op_autotuning` are used
+as the installed torch has them: from 2.12 on it accepts operators of torch itself, and times candidates in CUDA graphs.
 Source: the decompose-K study of shreyansh26 (github.com/shreyansh26/MLSys-Experiments,
 decompose-k/custom_op_autotune_relu_dispatch.py).
 """

@@ -49,11 +49,6 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None, *, epilogue: Epilogue, ou
     return epilogue.apply(torch.mm(a, b, **wider), bias)
 
 
-def product_by_parameter(a: Tensor, b: Tensor, bias: Tensor | None, **constants: Any) -> Tensor:
-    """A function of its own: Dynamo would take `product`'s graph, in which B is no parameter."""
-    return product(a, b, bias, **constants)
-
-
 @contextmanager
 def _offers_forgotten() -> Iterator[None]:
     from torch._inductor.utils import get_k_splits, use_decompose_k_choice
@@ -103,7 +98,7 @@ def _kernel(
     supports: Callable[[Any, None], str | None] = lambda problem, config: None,
     parameter: bool = False,
 ) -> Kernel:
-    function, marked = (product_by_parameter, _as_parameters) if parameter else (product, None)
+    function, marked = (product, _as_parameters) if parameter else (product, None)
     compiled = Compiled(function, mode, options, around, marked=marked)
 
     def note() -> str:
