@@ -24,12 +24,14 @@ _TELLING = {CONFIRMED: 0, CONTRADICTED: 0, FEW_ROWS: 1, NOT_TESTABLE: 2, NOT_REC
 @dataclass(frozen=True)
 class Source:
     """setup: the device, versions and dtype that its figures are of, as far as it names them. gpu: part of the name of
-    the device that its claims are judged on first; empty where it names none."""
+    the device that its claims are judged on first; empty where it names none. not_here: why no row is of its versions;
+    empty where it names none."""
 
     name: str
     url: str
     setup: str
     gpu: str = ""
+    not_here: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ class Claim:
         if lacking := missing(chosen, rule.contenders):
             return Finding(f"`{self._recorded_by(lacking)}`", NOT_RECORDED)
         there = chosen[self._as_there(chosen)]
-        why = self.unlike or (f"no rows {self._only}" if there.empty and self._only else "")
+        absent = ": ".join(filter(None, [f"no rows {self._only}", self.source.not_here]))
+        why = self.unlike or (absent if there.empty and self._only else "")
         try:
             finding = rule.finding(chosen if there.empty else there)
         except Untested as untested:

@@ -60,7 +60,7 @@ def _by_time(lines: list[dict[str, object]]) -> pd.DataFrame:
 
 SHARED = ["workload", "problem", "m", "n", "k", "dtype", "contender", "protocol", "config", "status", "message"]
 SHARED += ["device", "triton", "time"]
-OF_ROWS = ["row", "config_source", "not_searched", "bitwise_equal", "times_torch", "measurement"]
+OF_ROWS = ["row", "config_source", "not_searched", "bitwise_equal", "times_torch", "workspace_bytes", "measurement"]
 OF_ROWS += ["timing", "median_us", "speedup", "speedup_low", "speedup_high", "times_floor"]
 
 
@@ -79,6 +79,7 @@ def _lines_of_row(number: int, row: Row) -> list[dict[str, object]]:
         "not_searched": row.not_searched,
         "bitwise_equal": row.bitwise_equal,
         "times_torch": row.accuracy.times_torch,
+        "workspace_bytes": row.workspace_bytes,
         "measurement": row.measurement[1],
     }
     figures = ("median_us", "speedup", "speedup_low", "speedup_high", "times_floor")

@@ -7,13 +7,19 @@ from triton_vs_tilus.bench.show.claims.rules import (
     BestSplit,
     BlocksLoaded,
     CloseMedians,
+    CompiledTo,
     ComputeBound,
     Counted,
     Crossover,
     DoBenchCounts,
     Errors,
+    LargerGain,
+    LimitedBySharedMemory,
     MoreSplitsLose,
     NeverAhead,
+    NeverDecomposes,
+    NoWorkspaceUnsplit,
+    ReducerPrograms,
     ReluApart,
     RepeatsEqual,
     RequiresCleanZeroes,
@@ -21,8 +27,11 @@ from triton_vs_tilus.bench.show.claims.rules import (
     SmallerMedian,
     SplittingPays,
     Tiles,
+    TilesOfAProgram,
     Untestable,
+    UntiledK,
     Winners,
+    WorkspaceShare,
     about,
     between,
 )
@@ -52,12 +61,17 @@ NSIGHT_CASE = "m == 16 and n == 4096 and k == 4096"
 MODES_CASES = "dtype != 'fp16' and (m == 16 and k == 8192 or m == 32 and k == 16384 or m == 64 and k == 32768)"
 
 OF_TLX = "its own kernels; here those of this project, one in TLX and one in Triton"
+IN_TRITON = "its own kernels, one launch in TLX; here those of this project, both in Triton"
+# The numbers of tokens at which the study holds the router against eager.
+ROUTER_CASES = "m in [1, 16, 64, 256, 768]"
+TEMPLATE_CASES = "m == 16 and n == 16 and k in [256, 32768]"  # where it reads what Inductor generates
 
 STUDY = Source(
     "decompose-K",
     "https://shreyansh26.github.io/post/2026-06-21_decompose-k-triton/",
     "H100 (132 SMs), torch 2.12 dev, Triton 3.7.1; bf16",
     "H100 80GB HBM3",
+    "the rows of its kernels are of torch 2.11 and the Triton that it pins, 3.6",
 )
 TUTORIAL = Source(
     "tilus split-K tutorial",
@@ -68,6 +82,7 @@ OR_REDUCE = Source(
     "OR reduction",
     "https://notgum.com/post/manual-unrolling-beats-tl.reduce-for-small-k/",
     "GPU, dtype, tile and warps not named, Triton 3.4.0",
+    not_here="this project needs Triton 3.6 or newer, which its oldest torch, 2.11, pins",
 )
 W4A16 = Source(
     "W4A16 SplitK",
@@ -171,7 +186,7 @@ CLAIMS = (
     Claim(
         "With fp32 partials the split costs no accuracy",
         STUDY,
-        Errors(VECTOR, BASELINE, most=1.1),
+        Errors(OPTIMIZED, BASELINE, most=1.1),
         where="dtype == 'bf16'",
     ),
     Claim(
@@ -200,10 +215,73 @@ CLAIMS = (
         "crossover",
     ),
     Claim(
+        "Where K divides poorly, or its buffer dominates, decompose-K does not pay",
+        STUDY,
+        Untestable(
+            "every K that is recorded has 8 powers of two or more to split by, and a row has one time for both launches"
+        ),
+    ),
+    Claim(
+        "From the tile-shaped to the vector reducer fp32 gains more than bf16 (median 1.136x)",
+        STUDY,
+        LargerGain(OPTIMIZED, FIRST, ("bf16", "fp32")),
+        "skinny-matmul-*",
+        "dtype in ['bf16', 'fp32']",
+    ),
+    Claim(
+        "At M = N = 16 the vector reducer has 8 programs of 32 elements",
+        STUDY,
+        ReducerPrograms(size=16, elements=32, claimed=8),
+    ),
+    Claim(
+        "Inductor has one template with ReLU at K = 256, decompose-K of 64 splits at 32768 (M = N = 16)",
+        STUDY,
+        CompiledTo(AS_GRAPH, {256: "triton_tem_fused_mm_relu", 32768: "decompose-K, split 64"}),
+        "shape",
+        TEMPLATE_CASES,
+    ),
+    Claim(
+        "Plain torch.compile never picks decompose-K for the router, as K < 32 N",
+        STUDY,
+        NeverDecomposes(("torch/compile.default", "torch/compile.max_autotune*")),
+        "router",
+        ROUTER_CASES,
+        there="not said there: it follows from Inductor's threshold, K at least 32 times M and N",
+    ),
+    Claim(
         "One launch that adds atomically beats the two launches (28 of 28, median 1.045x; there in TLX)",
         STUDY,
-        Ahead(ATOMIC, OPTIMIZED),
+        Ahead(ATOMIC, VECTOR),
         PLAIN,
+        there=IN_TRITON,
+    ),
+    Claim(
+        "In fp16, one launch that adds atomically beats the two launches (27 of 28, median 1.027x; there in TLX)",
+        STUDY,
+        Ahead(ATOMIC, VECTOR),
+        "skinny-matmul-fp16",
+        there=IN_TRITON,
+    ),
+    Claim(
+        "With ReLU, one launch that adds atomically beats custom-op autotuning on every shape (28 of 28; there in TLX)",
+        STUDY,
+        Ahead(ATOMIC, FUSED_OP, 1.0),
+        EPILOGUE,
+        there="its own kernel, one launch in TLX; here this project's, in Triton",
+    ),
+    Claim(
+        "One launch in TLX needs 1 / split of the two launches' workspace",
+        STUDY,
+        WorkspaceShare(TLX, VECTOR),
+        EPILOGUE,
+        there=OF_TLX,
+    ),
+    Claim(
+        "The order in which splits add atomically differs from call to call",
+        STUDY,
+        RepeatsEqual((TLX,), always=False),
+        EPILOGUE,
+        there="its own kernel; here this project's, in TLX",
     ),
     Claim(
         "With ReLU, one launch in TLX beats the two launches in Triton (26 of 28 and a tie)",
@@ -241,6 +319,11 @@ CLAIMS = (
         "The semaphore makes the blocks of a tile add in order",
         TUTORIAL,
         RepeatsEqual((V5,)),
+    ),
+    Claim(
+        "Only where there is more than one split does a tile have a semaphore",
+        TUTORIAL,
+        NoWorkspaceUnsplit((f"{V5}@s*",)),
     ),
     Claim(
         "requires_clean zeroes a global tensor before each launch",
@@ -305,6 +388,13 @@ CLAIMS = (
         gpus=("A100",),
     ),
     Claim(
+        "SplitK is 114% faster than data parallel on average on an A100 of 40 GB",
+        W4A16,
+        about(SPLIT_K, DATA_PARALLEL, 2.14, "mean"),
+        "w4a16-square",
+        gpus=("A100-PCIE-40GB",),
+    ),
+    Claim(
         "The best split on an A100 is 4",
         W4A16,
         BestSplit(W4A16_SPLITS, 4),
@@ -361,15 +451,89 @@ CLAIMS = (
         there="4 splits, one tile in both",
     ),
     Claim(
+        f"SplitK takes 0.61 times the registers a thread (92 and 150; {NSIGHT})",
+        W4A16,
+        Counted(SPLIT_K, DATA_PARALLEL, {"registers_per_thread": 92 / 150}),
+        "w4a16-square",
+        NSIGHT_CASE,
+        gpus=ITS_GPUS,
+    ),
+    Claim(
+        f"SplitK uses 0.61 times the shared memory (102.40 and 167.94 kB; {NSIGHT})",
+        W4A16,
+        Untestable(
+            "102.40 and 167.94 kB are 100 and 164 KiB, to which an SM of its GPUs can be set, and not what a block "
+            "takes: the 5 and 2 blocks of the same table would need 512 and 336 kB of an SM"
+        ),
+    ),
+    Claim(
+        f"Registers let 1.67 times as many blocks onto an SM, shared memory 2.5 times (5 and 3, 5 and 2; {NSIGHT})",
+        W4A16,
+        Counted(SPLIT_K, DATA_PARALLEL, {"register_limit_blocks": 5 / 3, "shared_limit_blocks": 5 / 2}),
+        "w4a16-square",
+        NSIGHT_CASE,
+        gpus=ITS_GPUS,
+    ),
+    Claim(
+        f"The data-parallel kernel is limited by shared memory (2 blocks, and 3 by registers; {NSIGHT})",
+        W4A16,
+        LimitedBySharedMemory(DATA_PARALLEL),
+        "w4a16-square",
+        NSIGHT_CASE,
+        gpus=ITS_GPUS,
+    ),
+    Claim(
+        f"SplitK has 3.7 times the active warps, 3.4 times the eligible (4.45 and 1.21, 0.67 and 0.20; {NSIGHT})",
+        W4A16,
+        Counted(SPLIT_K, DATA_PARALLEL, {"active_warps": 4.45 / 1.21, "eligible_warps": 0.67 / 0.20}),
+        "w4a16-square",
+        NSIGHT_CASE,
+        gpus=ITS_GPUS,
+    ),
+    Claim(
+        f"SplitK has 2 times the issued warps (0.43 and 0.19; {NSIGHT})",
+        W4A16,
+        Counted(SPLIT_K, DATA_PARALLEL, {"issue_pct": 0.43 / 0.19}),
+        "w4a16-square",
+        NSIGHT_CASE,
+        gpus=ITS_GPUS,
+    ),
+    Claim(
+        f"SplitK issues 2.3 times the instructions a cycle (1.72 and 0.75, in its text a 1.3x increase; {NSIGHT})",
+        W4A16,
+        Counted(SPLIT_K, DATA_PARALLEL, {"instructions_per_cycle": 1.72 / 0.75}),
+        "w4a16-square",
+        NSIGHT_CASE,
+        gpus=ITS_GPUS,
+    ),
+    Claim(
         "Grouped program order loads 27 + 27 blocks instead of 9 + 81, 36 fewer",
         GENERATED,
         BlocksLoaded(blocks=9, group=3, by_row=(9, 81), grouped=(27, 27)),
+    ),
+    Claim(
+        "With groups of 3 rows, a program processes 3 tiles",
+        GENERATED,
+        TilesOfAProgram(blocks=9, group=3, claimed=3),
+    ),
+    Claim(
+        "The kernel of Triton's tutorial takes full rows and columns, and skips tiling",
+        GENERATED,
+        UntiledK(TRITON_TUTORIAL),
+        SWEEP,
     ),
     Claim(
         "Matrix multiplication is bound by computing",
         GENERATED,
         ComputeBound(("*",)),
         SWEEP,
+    ),
+    Claim(
+        "Skinny matrix multiplication is bound by computing too",
+        GENERATED,
+        ComputeBound(("*",)),
+        PLAIN,
+        there="said of all products; here of the decompose-K study's shapes",
     ),
     Claim(
         "Triton's tutorial kernel has 0.85x of eager's speed over the sweep on an H100",
@@ -395,5 +559,23 @@ CLAIMS = (
         about("helion/*", BASELINE, 0.93, "geometric mean"),
         SWEEP,
         unlike="Helion searched by its quick effort here, which decides more than the language does",
+    ),
+    Claim(
+        "KernelLLM's kernel has 0.365x of eager's speed over the sweep on an H100, Makora's 0.325x",
+        GENERATED,
+        Untestable("the document has the code of neither: of KernelLLM's a few lines, as Makora's a layer norm"),
+    ),
+    Claim(
+        "Makora's matmul takes 22 us, eager torch 24 and torch.compile 19",
+        GENERATED,
+        Untestable(
+            "the kernel in the picture is layer_norm_fwd_kernel, its prompt is empty and its GPU a B200: "
+            "no product of matrices was timed"
+        ),
+    ),
+    Claim(
+        "On an RTX 5090 Triton's tutorial kernel has 1.016x of eager's speed over the sweep, on an MI300X 0.595x",
+        GENERATED,
+        Untestable("takes rows of an RTX 5090 and of an MI300X; this project measures on NVIDIA's Hopper"),
     ),
 )

@@ -8,6 +8,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
+from operator import itemgetter
 from statistics import geometric_mean, mean, median
 from typing import Protocol
 
@@ -24,6 +26,8 @@ from triton_vs_tilus.bench.show.claims.evidence import (
     standing,
     timed,
 )
+from triton_vs_tilus.common.plan import contiguous
+from triton_vs_tilus.common.problem import Matmul
 
 CONFIRMED = "confirmed"
 CONTRADICTED = "contradicted"
@@ -246,6 +250,26 @@ def _two_medians(dtypes: tuple[str, str], first: float, second: float, searched:
 
 
 @dataclass(frozen=True)
+class LargerGain(OfTwo):
+    """`one` gains more over `other` in the second dtype than in the first."""
+
+    dtypes: tuple[str, str]
+
+    text = "a larger median"
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        pairs = compared(rows, self.one, self.other)
+        found = pairs.pivot(index=["m", "n", "k"], columns="dtype", values=["ratio", "searched"])
+        both = found.reindex(columns=pd.MultiIndex.from_product([["ratio", "searched"], self.dtypes])).dropna()
+        if both.empty:
+            raise Untested(f"no shape in common in {' and '.join(self.dtypes)}")
+        first, second = (both["ratio", dtype].median() for dtype in self.dtypes)
+        searched = both["searched"].astype(bool).all(axis=1)
+        medians = f"{self.dtypes[0]} {first:.3f}x, {self.dtypes[1]} {second:.3f}x"
+        return Finding(f"median: {medians}, {on_shapes(searched)}", verdict(second > first), 2 * int(searched.sum()))
+
+
+@dataclass(frozen=True)
 class SameOrder(InTwoDtypes):
     text = "medians over torch.mm in one order"
 
@@ -376,21 +400,134 @@ class ReluApart:
 
 @dataclass(frozen=True)
 class RepeatsEqual:
-    """Repeats of a call give bitwise the same result."""
+    """Repeats of a call give bitwise the same result; or, with `always` False, not on every problem."""
 
     contenders: Sequence[str]
+    always: bool = True
 
     counted = False
-    text = "every repeat bitwise equal"
+
+    @property
+    def text(self) -> str:
+        return "every repeat bitwise equal" if self.always else "a repeat that is not bitwise equal"
 
     def finding(self, rows: pd.DataFrame) -> Finding:
         last = latest(rows)
         ran = last[last["status"] == PASSED].dropna(subset="bitwise_equal")
         if ran.empty:
-            raise Untested("no rows of tilus/semaphore")
-        equal = ran["bitwise_equal"].sum()
+            raise Untested(f"no rows of {', '.join(self.contenders)}")
+        equal = int(ran["bitwise_equal"].sum())
         share = f"{equal} of {len(ran)}"
-        return Finding(f"repeats bitwise equal on {share} rows", verdict(equal == len(ran)), figure=share)
+        holds = (equal == len(ran)) is self.always
+        return Finding(f"repeats bitwise equal on {share} rows", verdict(holds), figure=share)
+
+
+@dataclass(frozen=True)
+class WorkspaceShare(OfTwo):
+    """The workspace of `one`, times the splits of `other`, is that of `other`."""
+
+    text = "the workspace times the other's splits is the other's, within 5%"
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        last = latest(rows).dropna(subset="workspace_bytes").set_index("problem")
+        one, other = (named(last, name) for name in self.contenders)
+        both = one.index.intersection(other.index)
+        if both.empty:
+            raise Untested(f"no rows of {self.one} beside {self.other}")
+        splits = other.loc[both, "config"].map(itemgetter("split_k"))
+        shares = (one.loc[both, "workspace_bytes"] * splits / other.loc[both, "workspace_bytes"]).astype(float)
+        low, high = around(1.0)
+        text = f"{shares.min():.3f} to {shares.max():.3f} times 1 / split, on {len(both)} problems"
+        return Finding(text, verdict(bool(shares.between(low, high).all())), len(both))
+
+
+@dataclass(frozen=True)
+class NoWorkspaceUnsplit:
+    """At one split the kernel has no workspace, and so no semaphore."""
+
+    contenders: Sequence[str]
+
+    counted = False
+    text = "no workspace at one split"
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        last = latest(rows[rows["config"].notna() & rows["workspace_bytes"].notna()])
+        unsplit = last[[config["split_k"] == 1 for config in last["config"]]]
+        if unsplit.empty:
+            raise Untested("no rows of one split")
+        most = int(unsplit["workspace_bytes"].max())
+        return Finding(f"up to {most} bytes, on {len(unsplit)} rows", verdict(most == 0))
+
+
+@dataclass(frozen=True)
+class CompiledTo:
+    """programs: what torch.compile makes of the problems of each K, by the beginning of the row's message."""
+
+    contender: str
+    programs: Mapping[int, str]
+
+    counted = False
+
+    @property
+    def contenders(self) -> Sequence[str]:
+        return (self.contender,)
+
+    @property
+    def text(self) -> str:
+        return "; ".join(f"K = {k}: {program}" for k, program in self.programs.items())
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        last = latest(rows)
+        found = last.assign(program=last["message"].astype(str).str.extract(r"^compiled to ([^;]+)")[0])
+        found = found[found["k"].isin(self.programs)].dropna(subset="program")
+        if lacking := self.programs.keys() - set(found["k"]):
+            raise Untested(
+                f"no row of {self.contender} at K = {', '.join(map(str, sorted(lacking)))} tells its program"
+            )
+        pairs = list(zip(found["k"], found["program"], strict=True))
+        holds = all(program.startswith(self.programs[k]) for k, program in pairs)
+        return Finding("; ".join(f"K = {k}: {program}" for k, program in pairs), verdict(holds))
+
+
+@dataclass(frozen=True)
+class NeverDecomposes:
+    """No program of these has decompose-K, by the row's message."""
+
+    contenders: Sequence[str]
+
+    counted = False
+    text = "in no program"
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        last = latest(rows)
+        ran = last[(last["status"] == PASSED) & last["message"].astype(str).str.startswith("compiled to")]
+        if ran.empty:
+            raise Untested("no rows of torch/compile")
+        chose = int(ran["message"].str.contains("decompose-K").sum())
+        return Finding(f"decompose-K in {chose} of {len(ran)} programs", verdict(not chose), ran["problem"].nunique())
+
+
+@dataclass(frozen=True)
+class UntiledK:
+    """A step of the kernel is all of K: it does not tile K."""
+
+    contender: str
+
+    counted = False
+    text = "a step is all of K"
+
+    @property
+    def contenders(self) -> Sequence[str]:
+        return (self.contender,)
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        last = latest(rows)
+        ran = last[last["config"].notna()]
+        if ran.empty:
+            raise Untested(f"no rows of {self.contender}")
+        steps = [ceil(k / config["block_k"]) for k, config in zip(ran["k"], ran["config"], strict=True)]
+        text = f"{min(steps)} to {max(steps)} steps along K, on {len(steps)} problems"
+        return Finding(text, verdict(max(steps) == 1), ran["problem"].nunique())
 
 
 # Where splitting K pays, and how many splits are best.
@@ -565,6 +702,28 @@ class Counted:
         return Finding(text, verdict(holds), figure=", ".join(f"{ratio:.2f}x" for ratio in ratios.values()))
 
 
+@dataclass(frozen=True)
+class LimitedBySharedMemory:
+    """Shared memory lets fewer blocks onto an SM than registers do."""
+
+    contender: str
+
+    counted = True
+    text = "fewer blocks by shared memory than by registers"
+
+    @property
+    def contenders(self) -> Sequence[str]:
+        return (self.contender,)
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        passed = rows[rows["status"] == PASSED]
+        if passed.empty:
+            raise Untested(f"no counters of {self.contender}")
+        by_shared, by_registers = (int(passed[f"{of}_limit_blocks"].iloc[-1]) for of in ("shared", "register"))
+        text = f"by shared memory {by_shared}, by registers {by_registers}"
+        return Finding(text, verdict(by_shared < by_registers))
+
+
 def _short(metric: str) -> str:
     return metric.removesuffix("_pct")
 
@@ -651,6 +810,54 @@ class BlocksLoaded:
         tiles = [tile_of(program, self.blocks, self.blocks, group) for program in range(self.blocks)]
         rows, columns = {row for row, _ in tiles}, {column for _, column in tiles}
         return self.blocks * len(rows), self.blocks * len(columns)
+
+
+@dataclass(frozen=True)
+class TilesOfAProgram:
+    """Of `blocks` x `blocks` tiles, how many each program of a grouped order computes."""
+
+    blocks: int
+    group: int
+    claimed: int
+
+    counted = False
+    text = "by counting"
+    contenders = ()
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        programs = self.blocks * self.blocks
+        tiles = {tile_of(program, self.blocks, self.blocks, self.group) for program in range(programs)}
+        text = f"{programs} programs compute {len(tiles)} tiles, in groups of {self.group} rows"
+        return Finding(text, verdict(len(tiles) == self.claimed * programs))
+
+
+@dataclass(frozen=True)
+class ReducerPrograms:
+    """The decompose-K study's vector reducer at M = N = `size`: programs that sum `elements` elements of C each."""
+
+    size: int
+    elements: int
+    claimed: int
+
+    counted = False
+    text = "by counting"
+    contenders = ()
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        from triton_vs_tilus.bench.references.published_triton import decompose_k
+
+        problem = Matmul(self.size, self.size, 32768)
+        found: dict[tuple[int, int], list[int]] = {}
+        for split in decompose_k.POWERS:
+            config = decompose_k.StudyConfig(16, 16, 128, split, 1, 4, 8)
+            planned = decompose_k.plan(problem, config, contiguous(problem), variant="optimized", unfused=False)
+            reducer = planned.launches[-1]
+            found.setdefault((reducer.options["XBLOCK"], reducer.grid[0]), []).append(split)
+        parts = [
+            f"{programs} of {elements} elements at {', '.join(map(str, splits))} splits"
+            for (elements, programs), splits in found.items()
+        ]
+        return Finding("; ".join(parts), verdict((self.elements, self.claimed) in found))
 
 
 def tile_of(program: int, rows: int, columns: int, group: int) -> tuple[int, int]:

@@ -31,7 +31,11 @@ def table(rows: Sequence[Row], launches: Sequence[Launch] = ()) -> Table:
         for claim, finding in found
     ]
     sources = dict.fromkeys(claim.source for claim in CLAIMS)
-    foot = f"Sources: {', '.join(f'{source.name} {source.url}' for source in sources)}. "
+    told = [
+        " ".join(filter(None, [source.name, source.url, source.not_here and f"({source.not_here})"]))
+        for source in sources
+    ]
+    foot = f"Sources: {', '.join(told)}. "
     foot += "There: what the source ran, and on what. Rows: what stands for it here. Figures that depend on a GPU or a "
     foot += "version that no row is of are told without a verdict. "
     foot += f"{source_of(rows)}."
