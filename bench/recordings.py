@@ -24,6 +24,7 @@ _IN_TRITON = "published_triton", "triton"
 _PAPER = _only("published_triton/w4a16", "triton/w4a16.atomic", "triton/w4a16.data_parallel")
 # One launch that adds atomically, in all three; and two launches, the study's other design.
 _BESIDE_TLX = f"{_only('tlx/decompose_k', 'triton/atomic', 'tilus/atomic')} --timing cold,graph --rounds 20"
+_SKINNY = ("epilogue-bf16", "matmul-bf16", "matmul-fp16", "matmul-fp32")
 _CORNERS = ((16, 8192), (64, 32768))
 _EVERY_OTHER = tuple((m, k) for m in (16, 32, 48, 64) for k in (8192, 16384, 24576, 32768))
 
@@ -71,6 +72,13 @@ RECORDINGS = {
     "w4a16-splits": (
         f"--workload w4a16-square {_splits('w4a16.atomic', (1, 2, 4, 8, 16))} --timing cold,graph --rounds 40"
     ),
+    # Few rows by the large squares, between the paper's M = 1 and 16.
+    "w4a16-grid": " ".join(
+        [
+            *(f"--problem w4a16-{m}x{n}x{n}-fp16-g128" for m in (2, 4, 8) for n in (4096, 8192, 16384)),
+            "--timing cold,graph --rounds 40",
+        ]
+    ),
     # Whom a user would take instead, at every T.
     "router-opponents": " ".join(
         [
@@ -106,10 +114,15 @@ RECORDINGS = {
     ),
     **{
         f"skinny-{suite}-references": f"{_skinny(_CORNERS, kind)} {_REFERENCES} --timing cold,graph --rounds 40"
-        for suite, kind in (
-            ("epilogue-bf16", "bf16-kn-relu"),
-            *((f"matmul-{dtype}", f"{dtype}-kn") for dtype in ("bf16", "fp16", "fp32")),
+        for suite, kind in zip(_SKINNY, ("bf16-kn-relu", "bf16-kn", "fp16-kn", "fp32-kn"), strict=True)
+    },
+    # What the study holds its kernels against, and no search makes: on all of its shapes.
+    **{
+        f"skinny-{suite}-compiled": (
+            f"--workload skinny-{suite} {_only('torch/compile.default', 'torch/decompose_k')} "
+            "--timing cold,graph --rounds 20"
         )
+        for suite in _SKINNY
     },
     # Those that are tuned by Inductor, on more of the shapes than all of the references; without an epilogue they stand
     # beside the source's own kernels, below.

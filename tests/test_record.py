@@ -30,6 +30,14 @@ def test_a_command_is_one_of_compares(name):
     assert record._asked(name)
 
 
+@pytest.mark.parametrize("suite", ["epilogue-bf16", "matmul-bf16", "matmul-fp16", "matmul-fp32"])
+def test_what_torch_compiles_without_a_search_is_recorded_on_every_skinny_shape(suite):
+    pairs = record._asked(f"skinny-{suite}-compiled")
+    names = {contender for _, contender in pairs}
+    assert names == {"torch/mm", "torch/compile.default", "torch/decompose_k.eager", "torch/decompose_k.compiled"}
+    assert len(pairs) == 28 * len(names)
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_file_holds_rows_of_its_command(path):
     pairs = record._asked(path.stem)
