@@ -1,17 +1,19 @@
 """What pages show of the rows: filled in between markers, plots drawn beside them."""
 
 import re
+from dataclasses import replace as replace_table
 from fnmatch import fnmatchcase
 
 import pytest
 from made_rows import router_rows, row
 from msgspec.structs import replace
 
-from triton_vs_tilus.bench import contenders
+from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.journal import Journal
 from triton_vs_tilus.bench.rows.row import BASELINE, FloorRecord
 from triton_vs_tilus.bench.show import docs, plots, resources
+from triton_vs_tilus.bench.show.claims import figures, listed
 from triton_vs_tilus.bench.show.ladder import STEPS
 
 VECTOR = "triton/decompose_k.vector"
@@ -357,6 +359,56 @@ def test_the_fastest_by_regime_is_the_answers_and_its_call():
         assert line[1].removesuffix(" †") == found.fastest.contender
         assert line[1].endswith("†") is (len(found.joint) > 1)
     assert table.lines[1][-1].startswith("`matmul(x, lay_out(weight)")
+
+
+TABLE = figures.Published(listed.STUDY, "ms", ("eager", "ours", "his"), {"1x*": ("0.0123", "0.009", "0.5")})
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "line"),
+    [
+        (
+            TABLE,
+            f"eager={BASELINE} ours={VECTOR} best_tilus=tilus/*",
+            "| 1x* | 12.3 / 10.0 | 9 / 8.0 | 500 | 12.5 |",
+        ),
+        (TABLE, "eager=torch/none best_tilus=tilus/*", "| 1x* | 12.3 / - | 9 | 500 | 12.5 |"),
+        (
+            replace_table(TABLE, unit="TFLOPS", figures={"1x*": ("0.4, 0.30", "", "")}, cell="mm, ours"),
+            f"eager={BASELINE},{VECTOR}",
+            "| 1x* | 0.4, 0.30 / 0.37, 0.46 |  |  |",
+        ),
+        (
+            replace_table(TABLE, unit=f"geometric mean over {BASELINE}", figures={"*": ("1.0", "0.9", "0.8")}),
+            f"ours={VECTOR}",
+            "| all | 1.0 | 0.9 / 0.855 | 0.8 |",
+        ),
+    ],
+)
+def test_a_documents_own_figures_stand_beside_rows(results, tmp_path, monkeypatch, table, columns, line):
+    """At T = 1, 16 and 1024 ours takes 8, 10 and 20 us, torch.mm 10."""
+    monkeypatch.setitem(figures.PUBLISHED, "made", table)
+    doc = page(tmp_path, f"published:router-n* made {columns}")
+    docs.update([doc])
+    text = doc.read_text()
+    assert line in text
+    assert f"There: {listed.STUDY.setup}. Here: " in text and docs.update([doc]) == []
+
+
+def test_every_document_is_told_by_its_problems_and_columns():
+    known = {problem.name for suite in workloads.SUITES for _, problem in workloads.problems(suite.name)}
+    for table in figures.PUBLISHED.values():
+        assert all(len(cells) == len(table.columns) for cells in table.figures.values())
+        assert all(any(fnmatchcase(name, problem) for name in known) for problem in table.figures)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [("nowhere eager=torch/mm", "no table is named nowhere"), ("or_reduce eager=torch/mm", "none of its problems")],
+)
+def test_a_table_that_is_not_there_is_an_error(results, tmp_path, words, told):
+    with pytest.raises(ValueError, match=rf"page\.md: published: .*{told}"):
+        docs.update([page(tmp_path, f"published:router-nk {words}")])
 
 
 def test_how_far_two_files_lie_apart_counts_equal_configs_alone(results, tmp_path):

@@ -19,6 +19,10 @@ figure is typed and no quotation goes stale.
     <!-- versions -->                                which versions were run, on what
     <!-- across:router-nk router-tlx -->             Triton's kernels under each Triton that recorded it, or these files
     <!-- claims -->                                  every claim and its verdict
+    <!-- published:or_reduce-int64* or_reduce unrolled=triton/or_reduce.unrolled best_tilus=tilus/* -->
+                                                     a document's own table of this name beside rows, of all files that
+                                                     the pattern names: in each of its columns, and in further ones,
+                                                     the fastest that a pattern names (several: with commas)
     <!-- code:kernels_tilus/atomic.py AtomicMatmul.__call__ self.band_product -->
                                                      a function, from the first line that holds the last words
 
@@ -59,6 +63,7 @@ from triton_vs_tilus.bench.rows.regression import changes
 from triton_vs_tilus.bench.rows.row import TIMINGS, Row, TimingName
 from triton_vs_tilus.bench.show import counters, matrix, plots, resources, tables
 from triton_vs_tilus.bench.show.answer import regimes_table
+from triton_vs_tilus.bench.show.claims.beside import beside
 from triton_vs_tilus.bench.show.claims.tables import recorded_table
 from triton_vs_tilus.bench.show.ladder import ladder_table
 from triton_vs_tilus.bench.show.spaces import sizes_table
@@ -68,7 +73,7 @@ from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 MARKED = re.compile(
     r"(<!-- (results|ladder|matrix|plots|printed|claims|counters|code|spaces|moved|regimes|versions|across|"
-    r"resources)(?::(\S+))?((?: \S+)*) -->\n)"
+    r"resources|published)(?::(\S+))?((?: \S+)*) -->\n)"
     r".*?(<!-- /\2 -->)",
     re.DOTALL,
 )
@@ -181,6 +186,14 @@ def regimes(device: str, asked: Sequence[str]) -> tables.Table:
             raise ValueError(f"regimes:{device}: no matmul of {file} is {pattern}")
         found += [answer(problem, files={path: rows}) for problem in matmuls]
     return regimes_table(found)
+
+
+def published(name: str, table: str, *columns: str) -> tables.Table:
+    """A document's own table beside the rows of the files that a pattern names, of every device. columns: each a name,
+    with _ for a space, and patterns of contenders: 'best_Triton=triton/*'. Raises ValueError."""
+    asked = dict(column.split("=") for column in columns)
+    patterns = {column.replace("_", " "): named.split(",") for column, named in asked.items()}
+    return beside(table, patterns, [row for rows in _recorded("published", name).values() for row in rows])
 
 
 def searched(workload: str, tokens: Sequence[int]) -> str:
@@ -400,6 +413,8 @@ class _Page:
             made = [regimes(name, words.split()).markdown()]
         elif what == "moved":
             made = moved(name, *words.split())
+        elif what == "published":
+            made = [published(name, *words.split()).markdown()]
         elif what == "resources":
             made = [resources.side_by_side(resources.read(), name).markdown()]
         elif what == "spaces":
