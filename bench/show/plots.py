@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from itertools import chain, pairwise
 from math import ceil, log2, nan
 from operator import attrgetter, itemgetter
@@ -68,6 +69,16 @@ DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = (
 FILLINGS = ("full", "left", "bottom", "right", "top")
 SIZES = re.compile(r"\d+(x\d+)+")  # of a problem's name
 UNFUSED = "_unfused"
+# What the decompose-K study's plots show, by the contenders that stand for it here; three curves are of torch.
+STUDYS_OWN = "published_triton/decompose_k.optimized"
+STUDYS_CURVES = {
+    "torch.mm": "torch/mm",
+    "torch.compile, max-autotune-no-cudagraphs": "torch/compile.max_autotune_no_cudagraphs",
+    "custom op": "torch/custom_op.*",
+    "two launches, as published": STUDYS_OWN,
+    "one launch": "triton/atomic",
+}
+STUDYS_DASHES = ("-", "-.", ":", "-", "-")
 LABEL_GAP = 0.047  # of the height of the axes, between names one above the other
 LABEL_INDENT = 0.07  # of the width of the axes, from the end of a line to its name
 COLUMN_WIDTH = 0.3  # of the width of the axes, between the first and the last end whose names stand in a column
@@ -218,13 +229,36 @@ def best(rows: Sequence[Row]) -> Figure | None:
     comparable, what = _timed_together(contending(rows), timing)
     lines = frame(comparable, timing).sort_values("median_us", kind="stable")
     first = lines[lines.is_baseline]
-    drawn = [Series(baseline_name(rows), "torch", "", _points(first, _times))]
-    for language in LANGUAGES:
-        fastest = lines[lines.language == language].drop_duplicates("problem")
-        label = f"best {language.value}"
-        drawn.append(Series(label, language, "", _points(fastest, _times), hollow=_hollow(fastest)))
+    drawn = [Series(baseline_name(rows), "torch", "", _points(first, _times)), *_best_of_each(lines)]
     drawn.append(Series("floor", "floor", "", _points(first, _floors), dashes="--"))
     return _figure(rows, drawn, _panels(rows), what)
+
+
+def published(rows: Sequence[Row]) -> Figure | None:
+    """The curves of the decompose-K study's plots, and dashed the fastest kernel of each language here; a panel a size
+    of C. Of contenders that one curve is of the fastest on each problem."""
+    if (timing := leading_timing(rows)) is None:
+        return None
+    comparable, what = _timed_together(contending(rows), timing)
+    lines = frame(comparable, timing).sort_values("median_us", kind="stable")
+    if STUDYS_OWN not in set(lines.contender):
+        return None
+    drawn = []
+    for (label, pattern), dashes in zip(STUDYS_CURVES.items(), STUDYS_DASHES, strict=True):
+        of_curve = lines[[fnmatchcase(name, pattern) for name in lines.contender]].drop_duplicates("problem")
+        if not of_curve.empty:
+            language, protocol = str(of_curve.language.iloc[0]), str(of_curve.protocol.iloc[0])
+            points, hollow = _points(of_curve, _times), _hollow(of_curve)
+            drawn.append(Series(label, language, protocol, points, dashes, hollow=hollow))
+    return _figure(rows, [*drawn, *_best_of_each(lines, "--")], _panels(rows), what)
+
+
+def smallest(rows: Sequence[Row]) -> Figure | None:
+    """As `published`, the smallest of several M = N alone."""
+    sizes = sorted({row.problem.m for row in rows})
+    if len(sizes) < 2 or any(row.problem.m != row.problem.n for row in rows):
+        return None
+    return published([row for row in rows if row.problem.m == sizes[0]])
 
 
 def grid(rows: Sequence[Row]) -> Figure | None:
@@ -345,7 +379,7 @@ def pareto(rows: Sequence[Row]) -> Figure | None:
 
 # By the name that files and markers of pages use.
 PLOTS: dict[str, Callable[[Sequence[Row]], Figure | None]] = {
-    plot.__name__: plot for plot in (best, latency, grid, speedup, floor, fused, pareto)
+    plot.__name__: plot for plot in (best, latency, grid, speedup, floor, fused, pareto, published, smallest)
 }
 
 
@@ -395,6 +429,16 @@ def _errors(rows: Sequence[Row], timing: TimingName) -> dict[str, dict[str, floa
     lines = lines.assign(error=lines.error / lines.problem.astype(str).map(own.rename(str)))
     groups = lines.groupby("contender", sort=False)
     return {str(name): group.dropna(subset="error").set_index("problem").error.to_dict() for name, group in groups}
+
+
+def _best_of_each(lines: pd.DataFrame, dashes: str = "-") -> list[Series]:
+    """The fastest kernel of each language on each problem; lines: of rows.frame, the fastest first."""
+    drawn = []
+    for language in LANGUAGES:
+        fastest = lines[lines.language == language].drop_duplicates("problem")
+        points, hollow = _points(fastest, _times), _hollow(fastest)
+        drawn.append(Series(f"best {language.value}", language, "", points, dashes, hollow=hollow))
+    return drawn
 
 
 def _baseline(rows: Sequence[Row]) -> list[Row]:
