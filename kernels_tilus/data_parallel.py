@@ -141,7 +141,6 @@ class PersistentMatmul(BandScript):
         stride_cn: int32,
         group_m: int32,
         tiles: int32,
-        steps: int32,
         programs: int32,  # tilus alone: a grid is part of the program
     ):
         block_m, block_n = self.block_m, self.block_n
@@ -151,6 +150,7 @@ class PersistentMatmul(BandScript):
         k: int32 = k_units * self.vector_k
         tiles_m: int32 = cdiv(m, block_m)
         tiles_n: int32 = cdiv(n, block_n)
+        steps: int32 = cdiv(k, self.block_k)
         walked: int32 = 0  # steps of the tiles before
 
         if self.engine == "wgmma_specialized":
@@ -223,8 +223,7 @@ def persistent_plan(problem: Matmul, config: ProgramsConfig, placement: Placemen
         _persistent_script(problem, config, vectors),
         (
             *(Slot.A, Slot.B, bias_slot(problem), Slot.C, *band.arguments(problem, vectors, placement)),
-            *(grid_of(problem, config).group_m, tiles, cdiv(problem.k, config.block_k)),
-            min(config.programs, tiles),
+            *(grid_of(problem, config).group_m, tiles, min(config.programs, tiles)),
         ),
     )
     return Plan(problem, placement, (launch,))
