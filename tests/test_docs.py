@@ -1,5 +1,6 @@
 """What pages show of the rows: filled in between markers, plots drawn beside them."""
 
+import json
 import re
 from dataclasses import replace as replace_table
 from fnmatch import fnmatchcase
@@ -15,6 +16,7 @@ from triton_vs_tilus.bench.rows.row import BASELINE, FloorRecord
 from triton_vs_tilus.bench.show import docs, plots, resources
 from triton_vs_tilus.bench.show.claims import figures, listed
 from triton_vs_tilus.bench.show.ladder import STEPS
+from triton_vs_tilus.common import tuned
 
 VECTOR = "triton/decompose_k.vector"
 FP32 = "tilus/semaphore.fp32"
@@ -118,6 +120,7 @@ def test_a_line_tells_what_an_empty_launch_took(results, tmp_path):
         (f"mean:router-nk * {VECTOR} {BASELINE}", "1.02"),
         (f"us:router-nk@warm 64x* {VECTOR}", "6.0"),
         (f"times:router-nk@warm 64x* {VECTOR} {BASELINE}", "0.83"),
+        (f"uj:router-nk 64x* {VECTOR}", "120"),
         (f"ahead:router-nk@warm 64x* {VECTOR} {BASELINE}", "0 of 1"),
         (f"ahead:router-nk * {VECTOR} {BASELINE}", "1 of 2"),
         (f"ahead:router-nk * {BASELINE} {VECTOR}", "1 of 2"),
@@ -128,7 +131,9 @@ def test_a_line_has_single_figures_of_the_rows(results, tmp_path, marker, shown)
     file = Journal(tmp_path / "results" / "h200" / "router-nk.jsonl")
     for tokens, us in ((1, 8.0), (64, 12.0)):
         file.append(row(BASELINE, tokens, 10.0))
-        file.append(row(VECTOR, tokens, us))
+        made = row(VECTOR, tokens, us)
+        timing = {name: replace(time, energy_uj=10 * us) for name, time in made.timing.items()}
+        file.append(replace(made, timing=timing))
     file.append(row(f"{VECTOR}@tilus", 1, 4.0))
     doc = tmp_path / "README.md"
     what = marker.partition(":")[0]
@@ -143,11 +148,12 @@ def test_a_line_has_single_figures_of_the_rows(results, tmp_path, marker, shown)
         ("us:router-nk 3x* torch/mm", r"no problem is 3x\*"),
         ("us:router-nk * tilus/none", "not all of tilus/none were"),
         ("us:router-nk@tepid 1x* torch/mm", "timing is tepid; accepted: cold"),
+        ("uj:router-nk 1x* torch/mm", "the energy of torch/mm was not measured"),
     ],
 )
 def test_a_figure_that_no_row_has_is_an_error(results, tmp_path, marker, told):
     doc = tmp_path / "README.md"
-    doc.write_text(f"<!-- {marker} --><!-- /us -->\n")
+    doc.write_text(f"<!-- {marker} --><!-- /{marker.partition(':')[0]} -->\n")
     with pytest.raises(ValueError, match=rf"README\.md: .*{told}"):
         docs.update([doc])
 
@@ -315,6 +321,20 @@ def test_what_counts_as_a_figure(typed, whole):
     assert not FIGURE.findall("64 x 64 tiles, 4x the bytes, 2x as long, 1024x256x7168, 30 s")
 
 
+def test_the_page_of_versions_has_the_triton_of_each_file():
+    """Of each line that names files: the Triton of their rows, and each revision that it names."""
+    text = (queries.ROOT / "notes" / "versions.md").read_text()
+    lines = re.findall(r"^\| (H100: )?((?:`[\w*-]+`(?:, )?)+)[^|]*\| ([^|]*) \| ([\d.]+) \|", text, re.MULTILINE)
+    assert len(lines) > 5
+    for h100, names, revisions, triton in lines:
+        for name in re.findall(r"`(.+?)`", names):
+            files = [path for path in queries.recorded(name) if path.parent.name.startswith("h100") == bool(h100)]
+            rows = [row for path in files for row in queries.recorded(name)[path]]
+            assert {row.environment.triton for row in rows} == {triton}, name
+            known = {(row.environment.git or "")[:7] for row in rows}
+            assert set(re.findall(r"`(.+?)`", revisions)) <= known, name
+
+
 def test_code_is_quoted_from_its_file():
     shown = docs.quoted("bench/show/docs.py", "quoted", "source =")
     assert shown.startswith(
@@ -409,6 +429,61 @@ def test_every_document_is_told_by_its_problems_and_columns():
 def test_a_table_that_is_not_there_is_an_error(results, tmp_path, words, told):
     with pytest.raises(ValueError, match=rf"page\.md: published: .*{told}"):
         docs.update([page(tmp_path, f"published:router-nk {words}")])
+
+
+def two_runs(tmp_path, *problems: tuple[int, float, float]) -> None:
+    """Of each T: torch.mm in 10 us, and what Triton's and tilus' kernels took; in another run 4 % less, Triton's."""
+    (tmp_path / "results" / "h200" / "router-nk.jsonl").unlink()
+    for name, speed in (("router-nk", 1.0), ("again", 0.96)):
+        file = Journal(tmp_path / "results" / "h200" / f"{name}.jsonl")
+        for tokens, triton, tilus in problems:
+            file.append(row(BASELINE, tokens, 10.0))
+            file.append(row(VECTOR, tokens, triton * speed))
+            file.append(row(FP32, tokens, tilus))
+
+
+def test_the_map_names_a_kernel_where_its_language_leads_by_more_than_two_runs_differ(results, tmp_path):
+    two_runs(tmp_path, (1, 8.0, 8.32), (8, 8.0, 9.0), (16, 8.0, 8.1), (64, 11.0, 12.0))
+    rules = ["router-nk:1x*", "router-nk:8x*,16x*", "router-nk:64x*"]
+    table = docs.which_kernel("h200", "router-nk", "again", rules)
+    assert [line[0] for line in table.lines] == ["Mx256x7168-bf16-nk"] * 3
+    both = f"{VECTOR} or {FP32}", f"{VECTOR}; either on 1 of 2"
+    assert [line[1:] for line in table.lines] == [
+        ["M = 1", both[0], "decompose_k.vector, 1.25", "semaphore.fp32, 1.20", "4.0"],
+        ["M = 8, 16", both[1], "decompose_k.vector, 1.25", "semaphore.fp32, 1.11 to 1.23", "1.2 to 12.5"],
+        ["M = 64", "torch.mm", "decompose_k.vector, 0.91", "semaphore.fp32, 0.83", "9.1"],
+    ]
+    assert "a lead of at most 4.2 % is none" in table.foot
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        (["router-nk:1x*"], "64x256x7168-bf16-nk is in 0 rules"),
+        (["router-nk:*", "router-nk:1x*"], "1x256x7168-bf16-nk is in 2 rules"),
+        (["router-nk:3x*"], r"map:h200: no matmul of router-nk is 3x\*"),
+    ],
+)
+def test_every_problem_of_the_map_is_in_one_rule(results, tmp_path, rules, told):
+    two_runs(tmp_path, (1, 8.0, 8.1), (64, 11.0, 12.0))
+    with pytest.raises(ValueError, match=told):
+        docs.which_kernel("h200", "router-nk", "again", rules)
+
+
+def test_searches_are_told_of_the_shipped_table(monkeypatch, tmp_path):
+    search = {
+        "tried": 4,
+        "space": 9,
+        "out_of_time": False,
+        "us": 7.0,
+        "seconds": 6.0,
+        "build_seconds": 10.0,
+        "git": "a",
+    }
+    entries = [{"search": search}, {"search": {**search, "seconds": 8.0}}, {"search": {**search, "build_seconds": 0.0}}]
+    monkeypatch.setattr(tuned, "SHIPPED", tmp_path)
+    (tmp_path / "h200.json").write_text(json.dumps({VECTOR: [*entries, {}], FP32: [{}]}))
+    assert docs.searches("h200").lines == [[VECTOR, "2", "8 of 18", "2.5", "7", "0"]]
 
 
 def test_how_far_two_files_lie_apart_counts_equal_configs_alone(results, tmp_path):

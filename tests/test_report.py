@@ -465,7 +465,7 @@ def test_hosts_are_told_of_each_device_by_itself():
 def test_what_searches_took_is_a_line_a_kernel():
     took = SearchRecord(tried=24, space=100, out_of_time=False, us=7.5, seconds=30.0, build_seconds=144.0)
     rows = [replace(row(VECTOR, tokens, 8.0), search=took) for tokens in (1, 16)]
-    shown = tables.searches_table([*rows, row(FP32, 1, 9.0)])
+    shown = tables.searches_table(tables.searches_of([*rows, row(FP32, 1, 9.0)]))
     assert shown.lines == [[VECTOR, "2", "48 of 200", "6.0", "30", "0"]]
     assert [table.title for table in tables.tables(rows)][-2:] == ["searches", "summary"]
     assert "searches" not in [table.title for table in tables.tables(router_rows())]

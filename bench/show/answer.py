@@ -245,21 +245,20 @@ def regimes_table(found: Sequence[Answer]) -> Table:
         )
     of_graph = ["in a graph: us, x cuBLAS"] if captured else []
     header = ["M x N x K", "fastest", "us", "x cuBLAS", *of_graph, "best of the other language, us", "call"]
-    foot = f"{TEMPERATURES[found[0].timing]}, median. x cuBLAS: how many times as fast as {_baselines(found)}. † joint "
-    return Table("the fastest by regime", header, lines, foot=f"{foot}fastest.")
+    foot = f"{TEMPERATURES[found[0].timing]}, median. {_baselines(found)} † joint fastest."
+    return Table("the fastest by regime", header, lines, foot=foot)
 
 
 def _baselines(found: Sequence[Answer]) -> str:
     """What the speed-ups are over, where problems have several baselines."""
     records = [answer.fastest.problem for answer in found]
-    told = ["torch.mm"]
+    told = ["x cuBLAS: speed over torch.mm."]
     if any(record.epilogue not in (None, Epilogue.NONE.value) for record in records):
-        told.append("with an epilogue torch.mm and a launch more, not cuBLASLt's fused one")
+        told.append("With an epilogue the base is torch.mm plus a launch of the epilogue.")
     if any(record.op == W4A16Matmul.op for record in records):
-        told.append(
-            "for w4a16 torch.mm on a weight dequantized before, of 4 times the bytes; Marlin and Machete have no rows"
-        )
-    return "; ".join(told)
+        told.append("For w4a16 it is torch.mm on the dequantized weight, which reads 4x the bytes.")
+        told.append("Marlin and Machete: not measured.")
+    return " ".join(told)
 
 
 def _captured(row: Row) -> str:

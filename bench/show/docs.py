@@ -7,6 +7,10 @@ figure is typed and no quotation goes stale.
     <!-- ladder:router-nk 16x* -->                  the steps to the fastest kernel, a table a problem
     <!-- matrix:router-nk -->                        language x protocol; or both at one config alone:
     <!-- matrix:router-matched-nk same -->
+    <!-- map:h200 router-matched-nk triton-3.6/router-nk router-nk:1x*,2x* router-nk:8x* -->
+                                                     which kernel to take: a line a rule, problems of a file
+                                                     by patterns; a lead is more than two runs lie apart
+    <!-- searches:h200 -->                           what the searches behind the shipped configs took
     <!-- plots:router-nk speedup floor -->           these of bench.plots, drawn into notes/plots
     <!-- counters:router -->                         what ncu counted; or of these contenders:
     <!-- counters:router torch/mm triton/* -->
@@ -36,6 +40,7 @@ the fastest on each problem:
     <!-- times:router-nk 32x* tilus/* torch/mm -->   how many times as fast the first is as the second
     <!-- mean:models 16x* torch/linear.* torch/mm --> the geometric mean of these
     <!-- us:linear-costs@host 1x* torch/mm -->       by another timing than cold
+    <!-- uj:router-costs@graph * torch/mm -->        microjoules of a launch
     <!-- ahead:router-nk * tilus/* triton/* -->      on how many of these problems the first takes less time
     <!-- same:router-matched-nk * *@tilus -->       tilus' speed over Triton's, of these kernels at this one's configs
     <!-- reran:router-nk * again/router-nk -->  how far speed-ups of the same configs lie apart in two files
@@ -45,9 +50,11 @@ counters, in counters/ there; of code, its path.
 """
 
 import ast
+import json
 import os
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -57,10 +64,10 @@ from typing import Any
 from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.ops import BASELINES
 from triton_vs_tilus.bench.rows import queries
-from triton_vs_tilus.bench.rows.answers import answer
+from triton_vs_tilus.bench.rows.answers import Answer, answer
 from triton_vs_tilus.bench.rows.journal import read_rows
 from triton_vs_tilus.bench.rows.regression import changes
-from triton_vs_tilus.bench.rows.row import TIMINGS, Row, TimingName
+from triton_vs_tilus.bench.rows.row import TIMINGS, Row, SearchRecord, TimingName
 from triton_vs_tilus.bench.show import counters, matrix, plots, resources, tables
 from triton_vs_tilus.bench.show.answer import regimes_table
 from triton_vs_tilus.bench.show.claims.beside import beside
@@ -68,17 +75,19 @@ from triton_vs_tilus.bench.show.claims.tables import recorded_table
 from triton_vs_tilus.bench.show.ladder import ladder_table
 from triton_vs_tilus.bench.show.spaces import sizes_table
 from triton_vs_tilus.bench.show.versions import across_versions, versions_table
+from triton_vs_tilus.bench.show.winners import rules_table
+from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 MARKED = re.compile(
-    r"(<!-- (results|ladder|matrix|plots|printed|claims|counters|code|spaces|moved|regimes|versions|across|"
-    r"resources|published)(?::(\S+))?((?: \S+)*) -->\n)"
+    r"(<!-- (results|ladder|matrix|plots|printed|claims|counters|code|spaces|moved|regimes|map|searches|"
+    r"versions|across|resources|published)(?::(\S+))?((?: \S+)*) -->\n)"
     r".*?(<!-- /\2 -->)",
     re.DOTALL,
 )
 WITHIN_A_LINE = re.compile(
-    r"(<!-- (launch|us|times|mean|ahead|reran|same):(\S+)((?: (?!-->)\S+)*) -->)[^\n]*?(<!-- /\2 -->)"
+    r"(<!-- (launch|us|uj|times|mean|ahead|reran|same):(\S+)((?: (?!-->)\S+)*) -->)[^\n]*?(<!-- /\2 -->)"
 )
 FORMATTING = ("# fmt: off", "# fmt: on")
 
@@ -176,16 +185,53 @@ def _rows_of(folder: str) -> str:
 def regimes(device: str, asked: Sequence[str]) -> tables.Table:
     """The fastest on each problem that 'FILE:PATTERN' names, of the rows of one device. Raises ValueError where there
     is no such problem, or it is no matmul."""
-    found = []
-    for file, pattern in (word.split(":") for word in asked):
-        path = queries.RESULTS / device / f"{file}.jsonl"
-        rows = read_rows(path)
-        named = {row.problem.name: row.problem.to_problem() for row in rows if fnmatchcase(row.problem.name, pattern)}
-        matmuls = [problem for problem in named.values() if isinstance(problem, Matmul | W4A16Matmul)]
-        if not matmuls:
-            raise ValueError(f"regimes:{device}: no matmul of {file} is {pattern}")
-        found += [answer(problem, files={path: rows}) for problem in matmuls]
-    return regimes_table(found)
+    return regimes_table([found for word in asked for found in _answers("regimes", device, word)])
+
+
+def which_kernel(device: str, one: str, again: str, rules: Sequence[str]) -> tables.Table:
+    """Which kernel to take, a line a rule 'FILE:PATTERNS', of the rows of one device. A lead is one beyond the largest
+    distance between equal configs of the files `one` and `again`, which are two runs. Raises ValueError where a problem
+    of a file is in no rule, or in two."""
+    noise = max(
+        apart for path, found in _apart(one, "*", again).items() if path.parent.name == device for apart in found
+    )
+    found = [_answers("map", device, rule) for rule in rules]
+    times = Counter(of.fastest.problem.name for answers in found for of in answers)
+    files = dict.fromkeys(rule.partition(":")[0] for rule in rules)
+    recorded = [of for file in files for of in _answers("map", device, f"{file}:*")]
+    for name in sorted({of.fastest.problem.name for of in recorded}):
+        if times[name] != 1:
+            raise ValueError(f"map:{device}: {name} is in {times[name]} rules; accepted: 1")
+    return rules_table(found, recorded, noise)
+
+
+def _answers(what: str, device: str, rule: str) -> list[Answer]:
+    """The answer at each matmul that 'FILE:PATTERNS' names, patterns separated by commas. Raises ValueError where there
+    is none."""
+    file, patterns = rule.split(":")
+    path = queries.RESULTS / device / f"{file}.jsonl"
+    rows = read_rows(path)
+    problems = [group[0].problem.to_problem() for group in queries.by_problem(rows).values()]
+    named = [
+        problem
+        for problem in problems
+        if isinstance(problem, Matmul | W4A16Matmul)
+        and any(fnmatchcase(problem.name, pattern) for pattern in patterns.split(","))
+    ]
+    if not named:
+        raise ValueError(f"{what}:{device}: no matmul of {file} is {patterns}")
+    return [answer(problem, files={path: rows}) for problem in named]
+
+
+def searches(device: str) -> tables.Table:
+    """What the searches took whose configs are shipped for a device, of each kernel whose searches told."""
+    told: dict[str, list[SearchRecord]] = {}
+    for name, entries in json.loads(tuned.path_of(device, shipped=True).read_text()).items():
+        for search in (entry.get("search", {}) for entry in entries):
+            if search.get("build_seconds"):
+                record = SearchRecord(**{field: search[field] for field in SearchRecord.__struct_fields__})
+                told.setdefault(name, []).append(record)
+    return tables.searches_table(told)
 
 
 def published(name: str, table: str, *columns: str) -> tables.Table:
@@ -252,7 +298,7 @@ def timed(name: str, problems: str, contender: str, other: str) -> list[str]:
 
     name: of a file, by its cold times; FILE@host or FILE@graph by those. Raises ValueError where there is no such
     problem, or a contender has no time on one."""
-    return [_extent(ratios, ".2f") for ratios in _ratios(name, problems, contender, other)]
+    return [tables.extent(ratios, ".2f") for ratios in _ratios(name, problems, contender, other)]
 
 
 def averaged(name: str, problems: str, contender: str, other: str) -> list[str]:
@@ -264,7 +310,17 @@ def taken(name: str, problems: str, contender: str) -> list[str]:
     """The time of the contender, in microseconds: '7.0 to 7.3'; otherwise as `timed`."""
     file, timing = _file_and_timing(name)
     found = _rows(file, timing, problems, contender)
-    return [_extent([row.timing[timing].median_us for (row,) in each], ".1f") for each in found]
+    return [tables.extent([row.timing[timing].median_us for (row,) in each], ".1f") for each in found]
+
+
+def spent(name: str, problems: str, contender: str) -> list[str]:
+    """The energy of a launch, in microjoules of the whole GPU: '1178'; otherwise as `taken`. Raises ValueError where it
+    was not measured."""
+    file, timing = _file_and_timing(name)
+    joules = [[row.timing[timing].energy_uj for (row,) in each] for each in _rows(file, timing, problems, contender)]
+    if any(energy is None for each in joules for energy in each):
+        raise ValueError(f"uj:{name}: the energy of {contender} was not measured")
+    return [tables.extent([energy for energy in each if energy is not None], ".0f") for each in joules]
 
 
 def ahead(name: str, problems: str, contender: str, other: str) -> list[str]:
@@ -280,19 +336,26 @@ def ahead(name: str, problems: str, contender: str, other: str) -> list[str]:
 def reran(name: str, problems: str, other: str) -> list[str]:
     """How far the cold speed-ups of contenders lie apart in two files, where both ran one config: 'half of 252 by 0.6 %
     at most, all by 6.1 %', of every device. Raises ValueError where there are none."""
-    told = []
+    return [
+        f"half of {len(apart)} by {median(apart):.1%} at most, all by {max(apart):.1%}".replace("%", " %")
+        for apart in _apart(name, problems, other).values()
+    ]
+
+
+def _apart(name: str, problems: str, other: str) -> dict[Path, list[float]]:
+    """By the file of this name of each device, |1 - ratio| of the cold speed-ups that `reran` tells of."""
+    found = {}
     for path, rows in _recorded("figures", name).items():
         again = {(row.problem.name, row.contender): row for row in read_rows(path.parent / f"{other}.jsonl")}
         asked = [row for row in rows if any(fnmatchcase(row.problem.name, pattern) for pattern in problems.split(","))]
         same = [
             row for row in asked if (two := again.get((row.problem.name, row.contender))) and two.config == row.config
         ]
-        found = changes(list(again.values()), same)
-        apart = sorted(abs(change.speedup - 1) for change in found if change.timing == "cold" and change.speedup)
-        if not apart:
+        changed = [change for change in changes(list(again.values()), same) if change.timing == "cold"]
+        found[path] = [abs(change.speedup - 1) for change in changed if change.speedup]
+        if not found[path]:
             raise ValueError(f"reran:{name}: no contender was timed at one config in it and in {other}")
-        told.append(f"half of {len(apart)} by {median(apart):.1%} at most, all by {apart[-1]:.1%}".replace("%", " %"))
-    return told
+    return found
 
 
 def at_one_config(name: str, problems: str, kernels: str) -> list[str]:
@@ -319,6 +382,7 @@ def at_one_config(name: str, problems: str, kernels: str) -> list[str]:
 
 FIGURES: dict[str, Callable[..., list[str]]] = {
     "us": taken,
+    "uj": spent,
     "times": timed,
     "mean": averaged,
     "ahead": ahead,
@@ -378,17 +442,13 @@ def _rows(name: str, timing: TimingName, problems: str, *contenders: str) -> lis
     return found
 
 
-def _extent(values: Sequence[float], form: str) -> str:
-    return " to ".join(dict.fromkeys(format(value, form) for value in (min(values), max(values))))
-
-
 def launched(name: str) -> list[str]:
     """The cold time of an empty launch beside the rows of a file, from its least to its most, of every device:
     '3.1 to 3.3', in microseconds. Raises ValueError where no device has it."""
     extents = []
     for rows in _recorded("launch", name).values():
         times = [row.floor["cold"].launch_us for row in rows if "cold" in row.floor]
-        extents.append(_extent(times, ".1f"))
+        extents.append(tables.extent(times, ".1f"))
     return extents
 
 
@@ -411,6 +471,11 @@ class _Page:
             made = printed(name)
         elif what == "regimes":
             made = [regimes(name, words.split()).markdown()]
+        elif what == "map":
+            one, again, *rules = words.split()
+            made = [which_kernel(name, one, again, rules).markdown()]
+        elif what == "searches":
+            made = [searches(name).markdown()]
         elif what == "moved":
             made = moved(name, *words.split())
         elif what == "published":

@@ -346,14 +346,19 @@ def summary_table(rows: Sequence[Row]) -> Table:
     )
 
 
-def searches_table(rows: Sequence[Row]) -> Table:
-    """A line a kernel that was searched in this run: over its problems, what was tried of the space, and the time."""
-    by_kernel: dict[str, list[SearchRecord]] = {}
+def searches_of(rows: Iterable[Row]) -> dict[str, list[SearchRecord]]:
+    """By the contender that was searched in this run."""
+    found: dict[str, list[SearchRecord]] = {}
     for row in rows:
         if row.search is not None:
-            by_kernel.setdefault(row.contender, []).append(row.search)
+            found.setdefault(row.contender, []).append(row.search)
+    return found
+
+
+def searches_table(found: Mapping[str, Sequence[SearchRecord]]) -> Table:
+    """A line a kernel that was searched: over its problems, what was tried of the space, and the time."""
     lines = []
-    for name, searches in by_kernel.items():
+    for name, searches in found.items():
         count, tried, space = len(searches), sum(of.tried for of in searches), sum(of.space for of in searches)
         build_s, seconds = sum(of.build_seconds for of in searches), sum(of.seconds for of in searches)
         cells = [f"{tried} of {space}", f"{build_s / tried:.1f}" if tried else "", f"{seconds / count:.0f}"]
@@ -387,6 +392,11 @@ def fastest_mark(line: Any) -> str:
 def count_text(fastest: int, joint: int) -> str:
     """On how many problems something is the fastest, and the joint fastest: '5 +2 †'."""
     return f"{fastest}{f' +{joint} †' * bool(joint)}"
+
+
+def extent(values: Sequence[float], form: str) -> str:
+    """From the least to the most: '0.84 to 1.05', or '1.00'."""
+    return " to ".join(dict.fromkeys(format(value, form) for value in (min(values), max(values))))
 
 
 def clock_fell(row: Row) -> bool:
@@ -543,7 +553,7 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     problems = by_problem(rows)
     # By T alone they are few enough for the width of a screen.
     together = [speedups_table(rows)] if naming(rows)[1] == "T" else []
-    searched = searches_table(rows)
+    searched = searches_table(searches_of(rows))
     return [
         *map(problem_table, problems.values()),
         *together,

@@ -1,11 +1,16 @@
-"""The fastest contender of each language on each problem, in at most 100 columns."""
+"""The fastest contender of each language: on each problem, in at most 100 columns; and which kernel to take where."""
 
+from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
+from statistics import geometric_mean
 
+from triton_vs_tilus.bench.rows.answers import Answer, is_kernel
 from triton_vs_tilus.bench.rows.frame import frame
 from triton_vs_tilus.bench.rows.queries import contending, leading_timing
-from triton_vs_tilus.bench.rows.row import Row
-from triton_vs_tilus.bench.show.tables import FASTEST, Table, mark_fastest, naming, source_of, speedup_cell
+from triton_vs_tilus.bench.rows.row import ProblemRecord, Row
+from triton_vs_tilus.bench.show.tables import FASTEST, Table, extent, mark_fastest, naming, source_of, speedup_cell
+from triton_vs_tilus.common.kernel import LANGUAGES
 
 
 def winners_table(rows: Sequence[Row], title: str) -> Table:
@@ -24,3 +29,90 @@ def winners_table(rows: Sequence[Row], title: str) -> Table:
     best = frozenset(index for index, fastest in enumerate(winners.fastest | winners.joint) if fastest)
     header = [what, "fastest of its language", f"us ({lead})", "times the\nbaseline"]
     return Table(title, header, lines, best, foot=f"{source_of(rows)}; {FASTEST}")
+
+
+def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer], noise: float) -> Table:
+    """A line a rule, the answers at the problems that it is for: the kernel to take, which is the fastest over all of
+    them by the geometric mean, and the best of each language. recorded: at all problems of their files. noise: the
+    share below which a lead is none."""
+    bests = [f"best of {language.value}, x cuBLAS" for language in LANGUAGES]
+    header = ["M x N x K", "where", "take", *bests, "lead of the\nlanguage, %"]
+    foot = "Cold L2, median. x cuBLAS: speed over torch.mm, and with ReLU over torch.mm and a launch of ReLU; of w4a16 "
+    foot += f"over torch.mm on the dequantized weight. *Either*: a lead of at most {100 * noise:.1f} % is none, as two "
+    foot += "runs of one config lie so far apart. torch.mm: no kernel is faster, in the geometric mean."
+    of_files: dict[Path, list[ProblemRecord]] = defaultdict(list)
+    for answer in recorded:
+        of_files[answer.file].append(answer.fastest.problem)
+    lines = [[*_where(answers, of_files[answers[0].file]), *_rule(answers, noise)] for answers in rules]
+    return Table("which kernel, when", header, lines, foot=foot)
+
+
+def _rule(answers: Sequence[Answer], noise: float) -> list[str]:
+    """What to take, the best of each language, and the lead."""
+    bests = {language: _best(answers, language.value) for language in LANGUAGES}
+    first, second = sorted(bests.values(), key=lambda rows: -_mean(answers, rows))
+    leads = [answer.us(other) / answer.us(row) - 1 for answer, row, other in zip(answers, first, second, strict=True)]
+    names = list(dict.fromkeys(rows[0].contender.partition("/")[2] for rows in (first, second)))
+    ties = sum(lead <= noise for lead in leads)
+    if _mean(answers, first) <= 1:
+        take = "torch.mm"
+    elif ties == len(leads):
+        take = f"either: {names[0]}" if len(names) == 1 else f"{first[0].contender} or {second[0].contender}"
+    else:
+        take = first[0].contender + f"; either on {ties} of {len(leads)}" * (ties > 0)
+    cells = [
+        f"{rows[0].contender.partition('/')[2]}, {extent(_speeds(answers, rows), '.2f')}" for rows in bests.values()
+    ]
+    return [take, *cells, extent([100 * lead for lead in leads], ".1f")]
+
+
+def _best(answers: Sequence[Answer], language: str) -> list[Row]:
+    """The rows of the kernel of a language that is the fastest over all problems, of those that have all."""
+    timed = [
+        {row.contender: row for row in answer.rows if is_kernel(row) and row.language == language} for answer in answers
+    ]
+    common = [name for name in timed[0] if all(name in rows for rows in timed)]
+    return max(([rows[name] for rows in timed] for name in common), key=lambda rows: _mean(answers, rows))
+
+
+def _speeds(answers: Sequence[Answer], rows: Sequence[Row]) -> list[float]:
+    return [row.timing[answer.timing].speedup for answer, row in zip(answers, rows, strict=True)]
+
+
+def _mean(answers: Sequence[Answer], rows: Sequence[Row]) -> float:
+    return geometric_mean(_speeds(answers, rows))
+
+
+def _where(answers: Sequence[Answer], alike: Sequence[ProblemRecord]) -> tuple[str, str]:
+    """The name that all problems alike share, with a letter for each size that differs among them, and the sizes of
+    those answered."""
+    problems = [answer.fastest.problem for answer in answers]
+    shape = _shape(problems[0])
+    letters: dict[tuple[int, ...], list[str]] = {}
+    for letter, _ in shape:
+        if len(set(_sizes(alike, letter))) > 1:
+            letters.setdefault(_sizes(problems, letter), []).append(letter)
+    told = [
+        " = ".join([*named, _range(sorted(set(sizes)), sorted(set(_sizes(alike, named[0]))))])
+        for sizes, named in letters.items()
+    ]
+    varied = {letter for named in letters.values() for letter in named}
+    sizes_text = "x".join(str(size) for _, size in shape)
+    letters_text = "x".join(letter if letter in varied else str(size) for letter, size in shape)
+    return problems[0].name.replace(sizes_text, letters_text), ", ".join(told)
+
+
+def _shape(problem: ProblemRecord) -> list[tuple[str, int]]:
+    return [("M", problem.m), ("N", problem.n), ("K", problem.k)]
+
+
+def _sizes(problems: Sequence[ProblemRecord], letter: str) -> tuple[int, ...]:
+    return tuple(dict(_shape(problem))[letter] for problem in problems)
+
+
+def _range(sizes: Sequence[int], known: Sequence[int]) -> str:
+    """'8, 128'; '16 to 64' where all known sizes between are among them."""
+    between = [size for size in known if sizes[0] <= size <= sizes[-1]]
+    if len(sizes) > 2 and between == list(sizes):
+        return f"{sizes[0]} to {sizes[-1]}"
+    return ", ".join(map(str, sizes))
