@@ -334,10 +334,10 @@ def ahead(name: str, problems: str, contender: str, other: str) -> list[str]:
 
 
 def reran(name: str, problems: str, other: str) -> list[str]:
-    """How far the cold speed-ups of contenders lie apart in two files, where both ran one config: 'half of 252 by 0.6 %
-    at most, all by 6.1 %', of every device. Raises ValueError where there are none."""
+    """How far the cold speed-ups of contenders lie apart in two files, where both ran one config: '0.6 % in the median,
+    6.1 % at most, of 252', of every device. Raises ValueError where there are none."""
     return [
-        f"half of {len(apart)} by {median(apart):.1%} at most, all by {max(apart):.1%}".replace("%", " %")
+        f"{median(apart):.1%} in the median, {max(apart):.1%} at most, of {len(apart)}".replace("%", " %")
         for apart in _apart(name, problems, other).values()
     ]
 
