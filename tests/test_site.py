@@ -70,23 +70,53 @@ def test_its_links_and_labels_resolve(elements):
             assert set((attributes.get(name) or "").split()) <= ids.keys()
 
 
-def test_lines_of_a_pair_know_their_steps():
-    of_all = {pair.name: pair for pair in pairs.pairs()}
-    for language, parts in of_all["atomic"].parts.items():
-        (part,) = parts
-        steps = {line.strip(): step for line, step in part.lines}
+@pytest.fixture(scope="module")
+def of_all():
+    return {pair.name: pair for pair in pairs.pairs()}
+
+
+def steps_of(pair, language, file=""):
+    """{line: step} of the functions of a file."""
+    parts = [part for part in pair.parts[language] if file in part.file]
+    return {line.strip(): step for part in parts for line, step in part.lines}
+
+
+def test_lines_of_a_pair_know_their_steps(of_all):
+    for language in ("triton", "tilus"):
+        steps = steps_of(of_all["atomic"], language, "atomic.py")
         (product,) = {step for line, step in steps.items() if "band_product(" in line}
         (added,) = {step for line, step in steps.items() if "atomic_add(" in line}
         (last,) = {step for line, step in steps.items() if "is_last(" in line}
         assert (product, added, last) == ("multiply", "meet", "meet"), language
         assert any(step == "" for step in steps.values())
+
+
+@pytest.mark.parametrize("language", ["triton", "tilus"])
+def test_a_pair_has_all_steps_with_the_loop_that_it_calls(of_all, language):
     for pair in of_all.values():
-        for language, parts in pair.parts.items():
-            steps = {step for part in parts for _, step in part.lines}
-            assert steps >= ({"load", "multiply"} if pair.name == pairs.SHARED_NAME else {"finish"}), (
-                pair.name,
-                language,
-            )
+        steps = set(steps_of(pair, language).values())
+        meets = {"data_parallel"} != set(pair.protocols)
+        assert steps >= {"load", "multiply", "finish"} | ({"meet"} if meets else set()), pair.name
+    for name in ("data_parallel", "atomic", "stream_k"):
+        loop = {"triton": "acc = step_product(a_tile, b_tile, acc, SWAP)", "tilus": "self.multiply(a, "}[language]
+        assert any(line.startswith(loop) for line in steps_of(of_all[name], language)), name
+
+
+@pytest.mark.parametrize("language", ["triton", "tilus"])
+@pytest.mark.parametrize("name", ["semaphore", "w4a16"])
+def test_the_running_sum_and_the_barrier_before_the_hand_over_are_of_the_meeting(of_all, name, language):
+    steps = steps_of(of_all[name], language, f"{name}.py")
+    words = ("load(running", "load_global(running", "store(running", "store_global(running", "so_far, ", "hands over")
+    found = [step for line, step in steps.items() if any(word in line for word in words) and "=" != line[-1]]
+    assert len(found) >= 3 and set(found) == {"meet"}
+
+
+def test_an_or_is_the_product_of_or_reduce_in_both_languages(of_all):
+    for language in ("triton", "tilus"):
+        steps = steps_of(of_all["or_reduce"], language)
+        assert set(steps.values()) == {"", "load", "multiply", "finish"}, language
+        ors = {step for line, step in steps.items() if "|=" in line or "reduce(" in line or "_or(" in line}
+        assert ors == {"multiply"}, language
 
 
 def test_problems_that_differ_in_one_size_are_a_sweep():

@@ -1,6 +1,7 @@
 """The two files of a pair side by side, each line with the step of a block that it takes part in."""
 
 import ast
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,21 +16,31 @@ STEPS = ("load", "multiply", "meet", "finish")
 CALLS = {
     "finish": ("finish", "apply_epilogue", "epilogue*"),
     "meet": (
-        *("announce", "is_last", "reset", "sum_in_order", "sum", "reduce", "add_products", "atomic_*", "*_semaphore"),
+        *("announce", "is_last", "reset", "sum_in_order", "atomic_*", "*_semaphore", "push_rows"),
         *("cluster_*", "mapa_*", "cvta_*", "gdc_*", "start_dependents", "after_kernel_before", "prepare_arrivals"),
+        *("arrive_and_expect_tx", "wait"),
     ),
-    "multiply": ("*_product", "mma*", "dot", "fma", "multiply", "sliced_dot", "elementwise_or"),
+    "multiply": ("*_product", "*_products", "mma*", "*dot", "fma", "multiply", "reduce", "*_or"),
     "load": ("load", "load_*", "copy_*", "*_load_tile"),
     "store": ("store", "store_*"),
+    "sum": ("sum",),
+    "add": ("add",),
 }
-MEETING = ("partial", "sums", "counter", "semaphore", "cluster", "theirs")  # a load or store of these is of the meeting
-# The product of the pairs whose kernels call it.
+# A load, store or sum of these is of the step.
+OF = {
+    "multiply": ("row_sums",),
+    "meet": ("partial", "sums", "counter", "semaphore", "cluster", "theirs", "running", "so_far", "received", "addend"),
+    "finish": ("bias",),
+}
+OTHERWISE = {"load": "load", "store": "finish", "sum": "meet", "add": ""}
+BARRIERS = ("sync", "debug_barrier")  # of the meeting beside what meets
+# Where the products are that kernels call.
 SHARED = {
-    "triton": ("kernels_triton/band.py", ("range_product", "step_product")),
-    "tilus": ("kernels_tilus/mma.py", ("mma_product", "copy_step", "multiply")),
+    "triton": ("kernels_triton/band.py",),
+    "tilus": ("kernels_tilus/band.py", "kernels_tilus/mma.py"),
 }
-SHARED_NAME = "the product that most of them call"
 FORMATTING = ("# fmt: off", "# fmt: on")
+CALL = re.compile(r"\b(\w+)\(")
 
 
 @dataclass(frozen=True)
@@ -51,22 +62,22 @@ class Pair:
 
 
 def pairs() -> Iterator[Pair]:
-    """The kernels that both languages have, then the product that they share."""
+    """The kernels that both languages have, each with the product that it calls."""
     kernels = [kernel for kernel in contenders.all_contenders() if kernel.language in LANGUAGES]
     first, second = ([kernel.name for kernel in kernels if kernel.language == language] for language in LANGUAGES)
     for name in dict.fromkeys(name for name in first if name in second):
         protocols = dict.fromkeys(kernel.protocol.value for kernel in kernels if kernel.name == name)
         yield Pair(name, tuple(protocols), {language.value: _parts(language.value, name) for language in LANGUAGES})
-    shared = {
-        language: tuple(part for part in _functions(path) if part.name.rpartition(".")[2] in wanted)
-        for language, (path, wanted) in SHARED.items()
-    }
-    yield Pair(SHARED_NAME, (), shared)
 
 
 def _parts(language: str, name: str) -> tuple[Part, ...]:
-    """The functions of a kernel's file that run on the GPU."""
-    return tuple(part for part in _functions(f"kernels_{language}/{name}.py") if any(step for _, step in part.lines))
+    """The functions of a kernel's file that run on the GPU, then the shared ones that they call, and that those do."""
+    shared = {part.name.rpartition(".")[2]: part for path in SHARED[language] for part in _functions(path)}
+    parts = list(_functions(f"kernels_{language}/{name}.py"))
+    for part in parts:  # which grows
+        called = CALL.findall("\n".join(line for line, _ in part.lines))
+        parts += [shared.pop(each) for each in dict.fromkeys(called) if each in shared]
+    return tuple(part for part in parts if any(step for _, step in part.lines))
 
 
 def _functions(path: str) -> Iterator[Part]:
@@ -101,21 +112,41 @@ def _part(path: str, name: str, function: ast.FunctionDef, source: str) -> Part:
             said = " ".join(map(ast.unparse, calls))
         if step := _step(calls, said):
             steps.update(dict.fromkeys(extent, step))
+    for before, barrier, behind in _barriers(function):
+        if "meet" in (steps.get(before), steps.get(behind)):
+            steps[barrier] = "meet"
     text = textwrap.dedent("\n".join(source.splitlines()[first - 1 : last])).splitlines()
     lines = zip(text, (steps[number] for number in range(first, last + 1)), strict=True)
     return Part(path, name, tuple((line, step) for line, step in lines if line.strip() not in FORMATTING))
 
 
+def _barriers(function: ast.FunctionDef) -> Iterator[tuple[int, int, int]]:
+    """Of each statement that is a barrier the last line before it, its line, and the first behind it; 0 for none."""
+    for node in ast.walk(function):
+        for body in (getattr(node, "body", []), getattr(node, "orelse", [])):
+            for i, statement in enumerate(body if isinstance(body, list) else []):
+                if isinstance(statement, ast.Expr) and _called([statement]) & set(BARRIERS):
+                    before = body[i - 1].end_lineno if i else 0
+                    behind = body[i + 1].lineno if i + 1 < len(body) else 0
+                    yield before, statement.lineno, behind
+
+
 def _step(nodes: list[ast.AST], said: str) -> str:
-    called = {
-        getattr(call.func, "attr", getattr(call.func, "id", ""))
-        for node in nodes
-        for call in ast.walk(node)
-        if isinstance(call, ast.Call)
-    }
+    called = _called(nodes)
     for step, patterns in CALLS.items():
         if any(fnmatchcase(name, pattern) for name in called for pattern in patterns):
-            if step in ("load", "store") and any(word in said for word in MEETING):
-                return "meet"
-            return "finish" if step == "store" else step
+            if step not in OTHERWISE:
+                return step
+            return next((of for of, words in OF.items() if any(word in said for word in words)), OTHERWISE[step])
     return ""
+
+
+def _called(nodes: list[ast.AST]) -> set[str]:
+    """The names of what is called, and 'elementwise_or' for an OR of elements, which Triton writes as an operator."""
+    walked = [node for tree in nodes for node in ast.walk(tree)]
+    calls = (node.func for node in walked if isinstance(node, ast.Call))
+    names = {getattr(function, "attr", getattr(function, "id", "")) for function in calls}
+    ors = (node for node in walked if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.BitOr))
+    if any(not isinstance(getattr(node, "left", None), ast.Compare) for node in ors):  # else of conditions
+        names.add("elementwise_or")
+    return names
