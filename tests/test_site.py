@@ -1,5 +1,6 @@
 """The page of the recorded rows: that it is what the rows give, its structure, and in Chromium what its controls do."""
 
+import itertools
 import re
 import shutil
 from collections import Counter
@@ -11,7 +12,9 @@ from triton_vs_tilus.bench import answer as command
 from triton_vs_tilus.bench import site
 from triton_vs_tilus.bench.cli import ExitCode, run_command
 from triton_vs_tilus.bench.rows import queries
-from triton_vs_tilus.bench.show import matrix, page, pairs
+from triton_vs_tilus.bench.show import matrix, mechanisms, page, pairs
+from triton_vs_tilus.bench.show.ladder import ladder_table
+from triton_vs_tilus.bench.show.tables import Table
 
 # Beside a browser: the tests of one worker share it.
 pytestmark = pytest.mark.xdist_group("site")
@@ -107,7 +110,7 @@ def test_a_pair_has_all_steps_with_the_loop_that_it_calls(of_all, language):
 def test_the_running_sum_and_the_barrier_before_the_hand_over_are_of_the_meeting(of_all, name, language):
     steps = steps_of(of_all[name], language, f"{name}.py")
     words = ("load(running", "load_global(running", "store(running", "store_global(running", "so_far, ", "hands over")
-    found = [step for line, step in steps.items() if any(word in line for word in words) and "=" != line[-1]]
+    found = [step for line, step in steps.items() if any(word in line for word in words)]
     assert len(found) >= 3 and set(found) == {"meet"}
 
 
@@ -225,17 +228,17 @@ def test_the_heat_map_is_the_matrix_and_filters_what_is_below(shown):
     shown.click("#clear")
     assert shown.inner_text("#count") == before
     shown.select_option("#file", "h200/crossover")
-    assert "h200/crossover" in shown.inner_text("#filter")
+    assert "(crossover)" in shown.inner_text("#filter")
     assert shown.locator(".matrix:visible").count() == 1
 
 
 def test_lines_are_toggled_and_a_marker_tells_its_row(shown):
-    assert shown.locator("#chart polyline").count() == 4
+    assert shown.locator("#chart svg[role=group] polyline").count() == 4
     shown.click("#latency summary")
     shown.check('#lines input[value="triton/atomic"]')
-    assert shown.locator("#chart polyline").count() == 5
+    assert shown.locator("#chart svg[role=group] polyline").count() == 5
     shown.uncheck('#lines input[value="torch/mm"]')
-    assert shown.locator("#chart polyline").count() == 4
+    assert shown.locator("#chart svg[role=group] polyline").count() == 4
     mark = shown.locator('#chart .mark[aria-label^="best tilus"]').first
     mark.focus()
     shown.keyboard.press("ArrowRight")
@@ -247,9 +250,15 @@ def test_lines_are_toggled_and_a_marker_tells_its_row(shown):
     assert row.command in told and f"{best.median_us:.2f} us" in told and best.contender in told
     hollow = shown.locator('#chart .mark[aria-label*="not searched"] [fill="var(--bg)"]').count()
     assert hollow == shown.locator('#chart .mark[aria-label*="not searched"]').count()
-    cold = shown.inner_text("#chart .small") + shown.locator("#chart polyline").first.get_attribute("points")
+    cold = shown.inner_text("#chart .legend") + shown.locator("#chart svg[role=group] polyline").first.get_attribute(
+        "points"
+    )
     shown.select_option("#heat-clock", "warm")
-    assert shown.inner_text("#chart .small") + shown.locator("#chart polyline").first.get_attribute("points") != cold
+    assert (
+        shown.inner_text("#chart .legend")
+        + shown.locator("#chart svg[role=group] polyline").first.get_attribute("points")
+        != cold
+    )
 
 
 def test_rows_are_sorted_searched_and_downloaded(shown, tmp_path):
@@ -280,7 +289,12 @@ def test_a_step_shows_its_lines_in_both_languages_and_tabs_turn(shown):
         assert lines.count() and lines.first.get_attribute("data-step") == "meet"
     article.get_by_role("tab", name="Code").focus()
     shown.keyboard.press("ArrowRight")
-    assert "registers" in article.locator("[role=tabpanel]:visible").inner_text()
+    assert "semaphore[tile], in L2" in article.locator("[role=tabpanel]:visible").inner_text()
+    shown.keyboard.press("ArrowRight")
+    compiled = article.locator("[role=tabpanel]:visible").inner_text()
+    assert "registers" in compiled and "cp.async" in compiled
+    shown.select_option("#pair", "or_reduce")
+    assert shown.locator(".pair:visible button[data-step=meet]").is_disabled()
 
 
 def test_rows_at_matched_configs_are_drawn_or_named(shown):
@@ -292,6 +306,248 @@ def test_rows_at_matched_configs_are_drawn_or_named(shown):
         filtered();
     }""")
     assert shown.locator("#scatter .mark").count() >= 1 and not shown.is_visible("#unmatched")
+
+
+def test_the_scatter_has_a_legend_and_dims_what_is_filtered_out(shown):
+    marks = shown.locator("#scatter .mark").count()
+    assert marks and shown.locator("#scatter .mark.dim").count() == 0
+    assert shown.locator("#scatter .legend").inner_text().split("\n") == [
+        "Triton's config in both",
+        "tilus' config in both",
+    ]
+    assert "router-matched-nk" in shown.inner_text("#matched-of")
+    shown.locator('#map button[aria-label^="32x256x7168-bf16-nk, cluster"]').click()
+    assert shown.locator("#scatter .mark").count() == marks == shown.locator("#scatter .mark.dim").count()
+    assert "None of these" in shown.inner_text("#matched-point")
+    shown.locator("#scatter .mark").first.press("Enter")
+    assert "at one config" in shown.inner_text("#matched-point")
+    shown.select_option("#file", "h200/router-matched-nk")
+    assert 0 < shown.locator("#scatter .mark").count() < marks
+    assert "router-matched-kn" not in shown.inner_text("#matched-of")
+
+
+def test_all_texts_round_as_python_does(shown):
+    """The box has Python's text of a figure, the plots and the table that of page.js."""
+    made = shown.evaluate("""() => Object.fromEntries(D.files.flatMap((file) => file.rows.flatMap((row) =>
+        Object.entries(row.timing).map(([clock, t]) => [
+            [file.name, file.problems[row.problem][0], row.contender, clock],
+            [t.us, t.speedup, t.low, t.high].map((value) => fixed(value, 2))]))))""")
+    checked = 0
+    for path, rows in queries.recorded().items():
+        for row in (row for group in queries.by_problem(rows).values() for row in group):
+            for clock, t in row.timing.items():
+                said = [f"{value:.2f}" for value in (t.median_us, t.speedup, t.speedup_low, t.speedup_high)]
+                assert made[f"{path.parent.name}/{path.stem},{row.problem.name},{row.contender},{clock}"] == said
+                checked += 1
+    assert checked > 1000
+
+
+def test_the_ladder_is_that_of_its_rows_and_follows_the_heat_map(shown):
+    (rows,) = queries.recorded(page.FIRST).values()
+    groups = {group[0].problem.m: group for group in queries.by_problem(rows).values()}
+
+    def cells(m):
+        return [cell.replace("`", "") for line in ladder_table(groups[m]).lines for cell in line]
+
+    assert shown.locator(".ladder:visible td").all_inner_texts() == cells(16)
+    shown.select_option("#rung", "1024")
+    assert shown.locator(".ladder:visible td").all_inner_texts() == cells(1024)
+    shown.click('#map button[title="64x256x7168-bf16-nk"]')
+    assert shown.locator(".ladder:visible td").all_inner_texts() == cells(64)
+
+
+def test_claims_and_mechanisms_are_filtered(shown):
+    of_notes = list(mechanisms.mechanisms())
+    assert shown.locator("#mechanisms tbody tr").count() == len(of_notes) > 50
+    shown.select_option("#mechanisms select[data-column='3']", "open")
+    shown.select_option("#mechanisms select[data-column='0']", "stream_k")
+    left = [one for one in of_notes if "open" in one.sure and one.note == "stream_k"]
+    assert shown.locator("#mechanisms tbody tr:visible").count() == len(left) > 0
+    assert shown.inner_text("#mechanisms .shown") == f"{len(left)} of {len(of_notes)} shown."
+    shown.select_option("#claims select", "contradicted")
+    verdicts = shown.locator("#claims tbody tr:visible td:last-child").all_inner_texts()
+    assert set(verdicts) == {"contradicted"}
+
+
+def test_mechanisms_and_drawings_are_read_from_notes(tmp_path):
+    (tmp_path / "one.md").write_text(
+        "# one\n\n## Who moves what\n\n```\n A --> B\n```\n\n## Mechanism\n\ntext\n\n"
+        "| difference | explanation | | by |\n|-|-|-|-|\n"
+        "| <!-- us:x -->7.1<!-- /us --> us, *vector* | [atomic](a.md): `2*S*M` of \\| | measured | PTX |\n\n"
+        "## Limits\n\n| a | b |\n"
+    )
+    (found,) = mechanisms.mechanisms(tmp_path)
+    assert found == mechanisms.Mechanism("one", "7.1 us, vector", "atomic: 2*S*M of |", "measured", "PTX")
+    assert mechanisms.drawing("one", tmp_path) == " A --> B" and mechanisms.drawing("two", tmp_path) == ""
+    (tmp_path / "two.md").write_text("## Mechanisms\n\n| a | b | c | d |\n|-|-|-|-|\n| a | b | perhaps | d |\n")
+    with pytest.raises(ValueError, match=r"two\.md"):
+        list(mechanisms.mechanisms(tmp_path))
+
+
+def test_no_heat_map_is_empty_without_a_word(shown):
+    names = shown.evaluate("D.files.map((file) => [file.name, file.clocks])")
+    for name, clocks in names:
+        shown.select_option("#file", name)
+        for clock in clocks:
+            shown.select_option("#heat-clock", clock)
+            assert shown.locator("#map td button").count() or "No kernel" in shown.inner_text("#map"), (name, clock)
+            assert shown.locator(".matrix:visible, #no-matrix:visible").count() == 1, (name, clock)
+    shown.select_option("#file", "h200/models")
+    assert shown.locator("#map td button").count() > 100
+
+
+def test_the_heat_map_and_the_scatter_are_one_tab_stop_each(shown):
+    for where, marks in (("#map", "button"), ("#scatter", ".mark")):
+        assert shown.locator(f"{where} {marks}").count() > 20
+        assert shown.locator(f"{where} {marks}[tabindex='0']").count() == 1
+    shown.locator("#map button[tabindex='0']").focus()
+    titles = []
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowUp"):
+        shown.keyboard.press(key)
+        titles.append(shown.evaluate("document.activeElement.title"))
+    assert titles[2].startswith("2x256x7168-bf16-nk, ") and titles[3].startswith("1x256x7168-bf16-nk, ")
+    assert shown.locator("svg [role=img]").count() == 0
+
+
+def test_the_clocks_of_heat_map_and_plot_are_one(shown):
+    shown.select_option("#latency-clock", "graph")
+    assert shown.input_value("#heat-clock") == "graph"
+    assert page.TEMPERATURES["graph"] in shown.inner_text(".matrix:visible h3")
+    assert "(graph)" in shown.inner_text(".matrix:visible")
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_axes_have_a_last_label_and_enough_ticks(shown, width):
+    shown.set_viewport_size({"width": width, "height": 800})
+    shown.reload()
+    shown.told.clear()
+    texts = shown.locator("#chart svg[role=group] text").all_text_contents()
+    assert "1024" in texts and {"10", "12", "14"} <= set(texts)
+    boxes = [text.bounding_box() for text in shown.locator("#chart svg[role=group] text").all()]
+    lowest = sorted(
+        (box for box in boxes if abs(box["y"] - boxes[texts.index("1024")]["y"]) < 2), key=lambda box: box["x"]
+    )
+    assert all(one["x"] + one["width"] < other["x"] for one, other in itertools.pairwise(lowest))
+    shown.set_viewport_size({"width": 1280, "height": 900})
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_keys_of_lines_differ_and_labels_do_not_overlap(shown, width):
+    shown.set_viewport_size({"width": width, "height": 800})
+    shown.click("#latency summary")
+    keys = [key.inner_html() for key in shown.locator("#lines svg.key").all()]
+    assert len(set(keys)) == len(keys) > 20
+    boxes = [label.bounding_box() for label in shown.locator("#lines label").all()]
+    for one, other in itertools.combinations(boxes, 2):
+        apart_x = one["x"] + one["width"] <= other["x"] or other["x"] + other["width"] <= one["x"]
+        apart_y = one["y"] + one["height"] <= other["y"] or other["y"] + other["height"] <= one["y"]
+        assert apart_x or apart_y
+    for label in shown.locator("#lines label").all():
+        assert label.evaluate("(each) => each.scrollWidth <= each.clientWidth + 1")
+    shown.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_rows_that_failed_stand_last_and_each_row_shows_its_command(shown):
+    shown.select_option("#file", "h200/router-matched-nk")
+    while shown.locator("#further").is_visible():
+        shown.click("#further")
+    times = [bool(text) for text in shown.locator("#all tbody td:nth-child(4)").all_inner_texts()]
+    assert times == sorted(times, reverse=True) and not times[-1]
+    shown.locator("#all summary").first.press("Enter")
+    assert "python bench/compare.py" in shown.locator("#all details[open] code").inner_text()
+
+
+def test_columns_of_figures_are_told_from_text():
+    made = Table(
+        "", ["a", "b", "c", "d"], [["1.2°", "12 rows, last", "1.05 (1.01-1.10) tie", ""], ["38%", "7", "1", "x4"]]
+    )
+    assert [page.is_figure(made, index) for index in range(4)] == [True, False, True, False]
+
+
+def test_a_file_is_named_by_what_it_holds():
+    ((path, rows),) = queries.recorded("router-nk").items()
+    assert page.title(path, rows) == "[T, 7168] @ [7168, 256], bf16, weight stored [N, K], H200 (router-nk)"
+    assert page.labels(rows) == ("T", [str(m) for m in sorted({row.problem.m for row in rows})])
+    ((path, rows),) = queries.recorded("w4a16-llama").items()
+    assert page.title(path, rows) == "[M, K] @ [K, N] of 4 bits, fp16, H200 (w4a16-llama)"
+    assert "1x4096x11008" in page.labels(rows)[1]
+
+
+def test_the_whole_command_that_measures_is_shown(shown):
+    shown.fill("#m", "3000")
+    shown.select_option("#layout", "kn")
+    shown.check("#deterministic")
+    said = shown.inner_text("#measure")
+    assert said == "python bench/answer.py 3000x256x7168 --layout kn --deterministic --measure"
+    command.parser().parse_args(said.split()[2:])
+
+
+WATCHED = """() => {
+    window.changes = 0;
+    new MutationObserver((found) => { window.changes += found.length; }).observe(document.body,
+        { subtree: true, childList: true, attributes: true, characterData: true });
+    document.querySelectorAll("details").forEach((each) => { each.open = true; });
+}"""
+CONTROLS = {
+    "select": "select:visible:enabled",
+    "number": "input[type=number]:visible",
+    "radio": "input[type=radio]:visible:enabled",
+    "checkbox": "input[type=checkbox]:visible",
+    "heat map": "#map button",
+    "tab": "[role=tab][aria-selected=false]:visible",
+    "step": ".steps button:visible:enabled",
+    "column": "#all th button",
+    "button": "#further, #clear",
+    "row's command": "#all summary",
+    "mark": "svg [role=button]",
+}
+
+
+@pytest.mark.parametrize("kind", CONTROLS)
+def test_every_control_changes_the_page_without_an_error(shown, kind):
+    shown.evaluate(WATCHED)
+    controls = shown.locator(CONTROLS[kind])
+    assert controls.count()
+    for place in range(min(16, controls.count())):
+        control = controls.nth(place)
+        if control.count() == 0:  # as of tabs, where one less is not selected
+            break
+        before = shown.evaluate("changes")
+        if kind == "select":
+            values = control.evaluate("(each) => [...each.options].map((option) => option.value)")
+            others = [value for value in values if value != control.input_value()]
+            if not others:
+                continue
+            control.select_option(others[-1])
+        elif kind == "number":
+            control.fill("77")
+        elif kind == "mark":
+            control.press("Enter")
+        else:
+            already = kind == "radio" and control.is_checked()
+            control.click()
+            if already:
+                continue
+        assert shown.evaluate("changes") > before, control.evaluate("(each) => each.outerHTML")
+
+
+@pytest.mark.parametrize(
+    ("shape", "flags"), [("32x256x7168", {}), ("16x8192x8192", {"op": "w4a16"}), ("64x64x16384", {"layout": "kn"})]
+)
+def test_names_in_the_box_fit_a_phone_unbroken(shown, shape, flags):
+    shown.set_viewport_size({"width": 360, "height": 800})
+    for name, value in zip("mnk", shape.split("x"), strict=True):
+        shown.fill(f"#{name}", value)
+    for name, value in flags.items():
+        shown.select_option(f"#{name}", value)
+    assert shown.evaluate("document.documentElement.scrollWidth") <= 360
+    assert shown.evaluate("(() => { const box = $('answered'); return box.scrollWidth <= box.clientWidth; })()")
+    call = shown.locator("#answered pre")
+    assert (
+        call.evaluate("(each) => each.scrollWidth <= each.clientWidth && getComputedStyle(each).overflowWrap")
+        == "normal"
+    )
+    shown.set_viewport_size({"width": 1280, "height": 900})
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])

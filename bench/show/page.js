@@ -24,6 +24,49 @@ function options(select, values, texts = values) {
   select.replaceChildren(...values.map((value, i) => element("option", { value }, texts[i])));
 }
 
+// Names may break behind a slash and a dot, and nowhere else.
+function breakable(said) {
+  return said.split(/(?<=[/.])(?=[a-z_])/).flatMap((part, i) => i ? [element("wbr"), part] : [part]);
+}
+// One tab stop for all of a grid of elements, null where there is none; arrow keys walk in it.
+const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+function rove(grid) {
+  const all = grid.flat().filter(Boolean);
+  const enter = (chosen) => all.forEach((each) => each.setAttribute("tabindex", each === chosen ? 0 : -1));
+  enter(all[0]);
+  grid.forEach((line, row) => line.forEach((each, column) => {
+    if (!each) return;
+    each.addEventListener("focus", () => enter(each));
+    each.addEventListener("keydown", (event) => {
+      const [down, right] = STEPS[event.key] || [0, 0];
+      if (!down && !right) return;
+      let [i, j] = [row + down, column + right];
+      while (i in grid && j in grid[i] && !grid[i][j]) [i, j] = [i + down, j + right];
+      if (!grid[i]?.[j]) return;
+      event.preventDefault();
+      grid[i][j].focus();
+    });
+  }));
+}
+// A mark of a plot: a button that tells by pointing, focus, click, Enter and Space.
+function markOf(label, told, ...children) {
+  const mark = drawn("g", { class: "mark", role: "button", "aria-label": label }, ...children);
+  for (const event of ["focus", "pointerenter", "click"]) mark.addEventListener(event, told);
+  mark.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    told();
+  });
+  return mark;
+}
+
+// As Python's format(value, ".2f"): of two that are equally near the even one.
+function fixed(value, digits) {
+  const near = value.toFixed(digits), exact = value.toFixed(60);
+  const [kept, rest] = [exact.slice(0, exact.length - 60 + digits), exact.slice(exact.length - 60 + digits)];
+  return /^50*$/.test(rest) && Number(kept.at(-1)) % 2 === 0 ? kept : near;
+}
+
 // --- The answer -------------------------------------------------------------------------------------------------
 
 // As Python's format(x, ".2g"): two digits, the even one of two that are equally near.
@@ -54,6 +97,11 @@ function answered() {
   $("layout").disabled = $("epilogue").disabled = fourBits;
   const asked = ["m", "n", "k"].map((id) => Number(value(id)));
   const out = $("answered");
+  const flag = (name, usual) => value(name) === usual || $(name).disabled ? [] : [`--${name}`, value(name)];
+  const words = [asked.join("x"), ...flag("op", "matmul"), ...flag("dtype", fourBits ? "fp16" : "bf16"),
+    ...flag("layout", "nk"), ...flag("epilogue", "none"), ...flag("clock", "cold"), ...flag("language", ""),
+    ...($("deterministic").checked ? ["--deterministic"] : [])];
+  $("measure").textContent = `python bench/answer.py ${words.join(" ")} --measure`;
   if (!asked.every((size) => Number.isInteger(size) && size > 0)) {
     return out.replaceChildren(element("p", {}, "M, N and K are positive integers."));
   }
@@ -74,21 +122,21 @@ function answered() {
   const far = apart >= D.far;
   out.replaceChildren(
     ...[...(far ? [D.notNear] : []), ...head.map(text)].map((line, i) =>
-      element("p", { class: i ? "more-said" : "winner" }, line)),
+      element("p", { class: i ? "more-said" : "winner" }, ...breakable(line))),
     element("p", { id: "where" }, whereLine(asked, taken.slice(0, 3), apart, taken[3], value("clock"))),
     element("table", {},
-      element("thead", {}, element("tr", {}, ...["", "us", "x cuBLAS (95 %)", "config"].map((name) =>
-        element("th", { scope: "col" }, name)))),
+      element("thead", {}, element("tr", {}, ...["", "us", "x cuBLAS (95 %)", "config"].map((name, i) =>
+        element("th", { scope: "col", class: i === 1 ? "number" : null }, name)))),
       element("tbody", {}, ...cells.map((line) => element("tr", {}, ...line.map((cell, i) =>
-        element("td", { class: i === 1 ? "number" : null }, text(cell))))))),
+        element("td", { class: i === 1 ? "number" : null }, ...breakable(text(cell)))))))),
     ...(far ? [] : [
       element("p", {}, "Why: ", ...why.flatMap((line) => {
         const note = text(line).match(/^More: notes\/(.*)$/);
         return note ? ["More: ", element("a", { href: note[1] }, `notes/${note[1]}`)] : [text(line), " "];
       })),
-      element("pre", { tabindex: 0, role: "group", "aria-label": "The call" }, element("code", {}, text(call))),
+      element("pre", { tabindex: 0, role: "group", "aria-label": "The call" }, element("code", {}, ...breakable(text(call)))),
     ]),
-    element("p", { class: "small" }, text(source)),
+    element("p", { class: "small" }, ...breakable(text(source))),
   );
 }
 
@@ -107,6 +155,7 @@ for (const file of D.files) {
 const state = { file: D.files.find((file) => file.name.endsWith(`/${D.first}`)) || D.files[0], clock: "cold",
   problem: null, protocol: null };
 const nameOf = (problem) => state.file.problems[problem][0];
+const labelOf = (problem) => state.file.problems[problem][4];
 const fastest = (rows) => rows.reduce((best, row) =>
   !best || row.timing[state.clock].us < best.timing[state.clock].us ? row : best, null);
 const isBaseline = (row) => row.timing[state.clock]?.verdict === "baseline";
@@ -114,37 +163,63 @@ const timed = () => state.file.rows.filter((row) => row.timing[state.clock] && r
 
 // --- Heat map ---------------------------------------------------------------------------------------------------
 
+const LANGUAGES = ["triton", "tilus"];
+const shadeOf = (ratio) =>
+  `background: rgba(var(--${ratio >= 1 ? "faster" : "slower"}), ${Math.min(0.65, Math.abs(Math.log2(ratio)) * 0.8)})`;
+
+// The rows of a view's cell, the ratio's or the language's first; null where one is missing.
+function cellOf(rows, view, problem, protocol) {
+  const of = (language) => fastest(rows.filter((row) =>
+    row.problem === problem && row.protocol === protocol && row.language === language));
+  const shown = view === "ratio" ? [of("tilus"), of("triton")] : [of(view)];
+  return shown.every(Boolean) ? shown : null;
+}
+
 function heatMap() {
-  const view = document.querySelector("[name=view]:checked").value;
-  const rows = timed().filter((row) => ["triton", "tilus"].includes(row.language) && !isBaseline(row));
+  const rows = timed().filter((row) => LANGUAGES.includes(row.language) && !isBaseline(row));
   const protocols = D.protocols.filter((name) => rows.some((row) => row.protocol === name));
+  const problems = state.file.problems.map((_, problem) => problem);
+  const radios = [...document.querySelectorAll("[name=view]")];
+  for (const radio of radios) {
+    radio.disabled = !problems.some((problem) =>
+      protocols.some((protocol) => cellOf(rows, radio.value, problem, protocol)));
+  }
+  const chosen = radios.find((radio) => radio.checked);
+  const view = (chosen.disabled && radios.find((radio) => !radio.disabled) || chosen);
+  view.checked = true;
+  $("heat-title").textContent = state.file.title;
+  if (view.disabled) {
+    return $("map").replaceChildren(element("p", {},
+      "No kernel of either language was timed here against the baseline; the rows stand at the end of the page."));
+  }
   const pressed = (problem, protocol) =>
     String(state.problem === problem && state.protocol === protocol && (problem !== null || protocol !== null));
-  const head = element("tr", {}, element("th"), ...protocols.map((protocol) => element("th", { scope: "col" },
-    element("button", { type: "button", "aria-pressed": pressed(null, protocol), onclick: () => ask(null, protocol) },
-      protocol))));
-  const lines = state.file.problems.map(([name], problem) => {
+  const heads = protocols.map((protocol) => element("button", { type: "button", title: protocol,
+    "aria-pressed": pressed(null, protocol), onclick: () => ask(null, protocol) }, protocol));
+  const lines = problems.map((problem) => {
+    const name = nameOf(problem);
     const cells = protocols.map((protocol) => {
-      const of = (language) => fastest(rows.filter((row) =>
-        row.problem === problem && row.protocol === protocol && row.language === language));
-      const shown = view === "ratio" ? [of("tilus"), of("triton")] : [of(view)];
-      if (!shown.every(Boolean)) return element("td");
+      const shown = cellOf(rows, view.value, problem, protocol);
+      if (!shown) return null;
       const [times, other] = shown.map((row) => row.timing[state.clock]);
       const ratio = other ? other.us / times.us : times.speedup;
       const hollow = shown.some((row) => row.hollow) ? "°" : "";
-      const alpha = Math.min(0.65, Math.abs(Math.log2(ratio)) * 0.8).toFixed(2);
-      const told = view === "ratio" ? `tilus ${ratio.toFixed(2)} times as fast as Triton`
-        : `${shown[0].contender}: ${times.us.toFixed(1)} us, ${ratio.toFixed(2)} times the baseline`;
-      return element("td", {}, element("button", {
-        type: "button", "aria-pressed": pressed(problem, protocol), onclick: () => ask(problem, protocol),
-        style: `background: rgba(var(--${ratio >= 1 ? "faster" : "slower"}), ${alpha})`,
-        title: `${name}, ${protocol}: ${told}`, "aria-label": `${name}, ${protocol}: ${told}${hollow ? ", config not searched" : ""}`,
-      }, ratio.toFixed(2) + hollow));
+      const told = other ? `tilus ${fixed(ratio, 2)} times as fast as Triton`
+        : `${shown[0].contender}: ${fixed(times.us, 1)} us, ${fixed(ratio, 2)} times the baseline`;
+      return element("button", { type: "button", "aria-pressed": pressed(problem, protocol),
+        onclick: () => ask(problem, protocol), style: shadeOf(ratio), title: `${name}, ${protocol}: ${told}`,
+        "aria-label": `${name}, ${protocol}: ${told}${hollow ? ", config not searched" : ""}`,
+      }, fixed(ratio, 2) + hollow);
     });
-    return element("tr", {}, element("th", { scope: "row" }, element("button", { type: "button", title: name,
-      "aria-pressed": pressed(problem, null), onclick: () => ask(problem, null) }, name)), ...cells);
+    return [element("button", { type: "button", title: name, "aria-label": name,
+      "aria-pressed": pressed(problem, null), onclick: () => ask(problem, null) }, labelOf(problem)), ...cells];
   });
-  $("map").replaceChildren(element("table", {}, element("thead", {}, head), element("tbody", {}, ...lines)));
+  rove([[null, ...heads], ...lines]);
+  $("map").replaceChildren(element("table", {},
+    element("thead", {}, element("tr", {}, element("th", { scope: "col" }, state.file.head),
+      ...heads.map((button) => element("th", { scope: "col" }, button)))),
+    element("tbody", {}, ...lines.map(([first, ...cells]) => element("tr", {}, element("th", { scope: "row" }, first),
+      ...cells.map((cell) => element("td", {}, ...(cell ? [cell] : []))))))));
 }
 
 function ask(problem, protocol) {
@@ -152,13 +227,13 @@ function ask(problem, protocol) {
   Object.assign(state, again ? { problem: null, protocol: null } : { problem, protocol });
   const focused = document.activeElement?.getAttribute?.("title");
   filtered();
-  if (focused) document.querySelector(`#map [title="${CSS.escape(focused)}"]`)?.focus();
+  if (focused) [...document.querySelectorAll("#map button")].find((each) => each.title === focused)?.focus();
 }
 
 function filtered() {
   heatMap();
   const said = [state.problem === null ? "" : nameOf(state.problem), state.protocol || ""].filter(Boolean).join(", ");
-  $("filter").replaceChildren(`Below: ${state.file.name}${said ? `, ${said}. ` : ", all problems and protocols."}`,
+  $("filter").replaceChildren(`Below: ${state.file.title}${said ? `, ${said}. ` : ", all problems and protocols."}`,
     ...(said ? [element("button", { type: "button", id: "clear", onclick: () => ask(state.problem, state.protocol) },
       "Show all")] : []));
   sweepChoices();
@@ -170,6 +245,7 @@ function filtered() {
     if (article) $("pair").value = article.dataset.name;
     showPair();
   }
+  showLadder();
   showMatrix();
   rowsShown = 200;
   allRows();
@@ -180,8 +256,16 @@ function chooseFile() {
   Object.assign(state, { problem: null, protocol: null });
   const clocks = state.file.clocks;
   if (!clocks.includes(state.clock)) state.clock = clocks[0];
-  options($("heat-clock"), clocks, clocks.map((clock) => D.clocks[clock]));
-  $("heat-clock").value = state.clock;
+  for (const select of document.querySelectorAll("select.clock")) {
+    options(select, clocks, clocks.map((clock) => D.clocks[clock]));
+    select.value = state.clock;
+  }
+  filtered();
+}
+
+function chooseClock(clock) {
+  state.clock = clock;
+  for (const select of document.querySelectorAll("select.clock")) select.value = clock;
   filtered();
 }
 
@@ -193,14 +277,39 @@ const SHAPES = {
   square: (x, y) => drawn("rect", { x: x - 4.5, y: y - 4.5, width: 9, height: 9 }),
   triangle: (x, y) => drawn("path", { d: `M${x} ${y - 6}l6 10h-12z` }),
   diamond: (x, y) => drawn("path", { d: `M${x} ${y - 6}l6 6l-6 6l-6 -6z` }),
+  down: (x, y) => drawn("path", { d: `M${x} ${y + 6}l6 -10h-12z` }),
+  bar: (x, y) => drawn("rect", { x: x - 2.5, y: y - 6, width: 5, height: 12 }),
+  star: (x, y) => drawn("path", { d: `M${x} ${y - 7}l2 5l5 2l-5 2l-2 5l-2 -5l-5 -2l5 -2z` }),
 };
+// Of the contenders that are not shown at first: no two of them have the same colour, marker and dashes.
+const MARKERS = ["diamond", "down", "bar", "star"];
+const DASHES = ["", "3 3", "9 3 2 3"];
+const styleOf = (i) => ({ colour: COLOURS[i % COLOURS.length],
+  shape: MARKERS[Math.floor(i / COLOURS.length) % MARKERS.length],
+  dashes: DASHES[Math.floor(i / COLOURS.length / MARKERS.length) % DASHES.length] });
+// A marker, filled or hollow.
+function markerOf(one, x, y, hollow = false) {
+  const shape = SHAPES[one.shape](x, y);
+  shape.setAttribute("fill", hollow ? "var(--bg)" : one.colour);
+  shape.setAttribute("stroke", one.colour);
+  return shape;
+}
+const lineOf = (one, points) => drawn("polyline", { points, fill: "none", stroke: one.colour, "stroke-width": 2,
+  ...(one.dashes ? { "stroke-dasharray": one.dashes } : {}) });
+const keyOf = (one) => drawn("svg", { class: "key", viewBox: "0 0 36 16", "aria-hidden": true },
+  lineOf(one, "0,8 36,8"), ...(one.shape ? [markerOf(one, 18, 8)] : []));
 const toggled = new Set(["best triton", "best tilus", "floor"]);
 let defaultBaseline = true;
 
 function sweepChoices() {
   const before = state.file.sweeps[$("sweep").value];
-  options($("sweep"), state.file.sweeps.map((_, i) => i), state.file.sweeps.map(([axis, problems]) =>
-    `${axis.toUpperCase()}: ${nameOf(problems[0])}${problems.length > 1 ? ` to ${nameOf(problems.at(-1))}` : ""}`));
+  options($("sweep"), state.file.sweeps.map((_, i) => i), state.file.sweeps.map(([axis, problems]) => {
+    const [first, last] = [problems[0], problems.at(-1)].map((problem) => state.file.problems[problem]);
+    if (first === last) return labelOf(problems[0]);
+    const rest = ["m", "n", "k"].flatMap((name, i) => axis.split(" = ").includes(name) ? [] : [`${name.toUpperCase()} ${first[i + 1]}`]);
+    const at = { m: 1, n: 2, k: 3 }[axis[0]];
+    return [`${axis.toUpperCase()} from ${first[at]} to ${last[at]}`, ...rest].join(", ");
+  }));
   const fits = (sweep) => sweep && (state.problem === null || sweep[1].includes(state.problem));
   const place = fits(before) ? state.file.sweeps.indexOf(before) : state.file.sweeps.findIndex(fits);
   $("sweep").value = Math.max(0, place);
@@ -219,23 +328,26 @@ function seriesOf(problems) {
       points: along((row) => row.contender === name) })),
     { name: "best triton", colour: "var(--triton)", shape: "circle", points: along((row) => row.language === "triton") },
     { name: "best tilus", colour: "var(--tilus)", shape: "triangle", points: along((row) => row.language === "tilus") },
-    { name: "floor", colour: "var(--other)", dashed: true, points: along((row) => row.timing[state.clock].floor !== null) },
-    ...names.map((name, i) => ({ name, colour: COLOURS[i % COLOURS.length], shape: "diamond",
+    { name: "floor", colour: "var(--other)", dashes: "6 4", points: along((row) => row.timing[state.clock].floor !== null) },
+    ...names.map((name, i) => ({ name, ...styleOf(i),
       points: along((row) => row.contender === name) })),
   ];
   return series.filter((one) => one.points.length)
     .map((one) => ({ ...one, on: one.on ?? toggled.has(one.name) }));
 }
 
-function ticks(low, high) {
-  const made = [];
-  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
-    for (const digit of high / low > 20 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9]) {
-      const value = digit * 10 ** power;
-      if (value >= low && value <= high) made.push(Number(value.toPrecision(3)));
+// Round values between two, as many as stand apart.
+const DIGITS = [[1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2, 2.2, 2.4, 2.6, 2.8, 3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5, 7, 7.5, 8, 8.5, 9, 9.5],
+  [1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9], [1, 1.5, 2, 3, 4, 5, 7], [1, 2, 5], [1]];
+function ticks(low, high, pixels, least) {
+  for (const digits of DIGITS) {
+    const made = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
+      made.push(...digits.map((digit) => Number((digit * 10 ** power).toPrecision(3))).filter((value) => value >= low && value <= high));
     }
+    const apart = made.slice(1).map((value, i) => Math.log(value / made[i]) / Math.log(high / low) * pixels);
+    if (apart.every((gap) => gap >= least) || digits === DIGITS.at(-1)) return made;
   }
-  return made;
 }
 
 function frameOf(label, xs, ys, xTicks, xName, yName) {
@@ -250,20 +362,23 @@ function frameOf(label, xs, ys, xTicks, xName, yName) {
   const bounds = [Math.min(...ys) / 1.1, Math.max(...ys) * 1.1];
   const x = scale(xs, left + 14, width - right - 14), y = scale(bounds, height - bottom, top);
   const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": label });
-  for (const value of ticks(...bounds)) {
+  for (const value of ticks(...bounds, height - bottom - top, 15)) {
     svg.append(drawn("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }),
       drawn("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, String(value)));
   }
-  let free = -Infinity;
+  // The last value has its label, and of the others those that stand apart from it and from one another.
+  const apart = (one, other) => Math.abs(x(one) - x(other)) > 4 * (String(one).length + String(other).length) + 4;
+  const last = xTicks.at(-1);
+  let before = null;
   for (const value of xTicks) {
-    if (x(value) - free < 8 * String(value).length) continue;
-    free = x(value);
-    svg.append(drawn("line", { class: "grid", x1: free, x2: free, y1: height - bottom, y2: height - bottom + 5 }),
-      drawn("text", { x: free, y: height - bottom + 18, "text-anchor": "middle" }, String(value)));
+    if (value !== last && !(apart(value, last) && (before === null || apart(value, before)))) continue;
+    before = value;
+    svg.append(drawn("line", { class: "grid", x1: x(value), x2: x(value), y1: height - bottom, y2: height - bottom + 5 }),
+      drawn("text", { x: x(value), y: height - bottom + 18, "text-anchor": "middle" }, String(value)));
   }
   svg.append(drawn("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, xName),
     drawn("text", { x: 2, y: 12 }, yName));
-  return { svg, x, y };
+  return { svg, x, y, left, right: width - right, top, bottom: height - bottom };
 }
 
 function latency() {
@@ -271,7 +386,7 @@ function latency() {
   const size = (problem) => state.file.problems[problem][{ m: 1, n: 2, k: 3 }[axis[0]]];
   const series = seriesOf(problems);
   const shown = series.filter((one) => one.on);
-  const value = (one, row) => one.dashed ? row.timing[state.clock].floor : row.timing[state.clock].us;
+  const value = (one, row) => one.shape ? row.timing[state.clock].us : row.timing[state.clock].floor;
   const us = shown.flatMap((one) => one.points.map(([, row]) => value(one, row)));
   const choose = (one, on) => {
     if (one.shape === "square") defaultBaseline = on;
@@ -282,7 +397,7 @@ function latency() {
   $("lines").replaceChildren(element("legend", {}, "lines"), ...series.map((one) => element("label", {},
     element("input", { type: "checkbox", value: one.name, ...(one.on ? { checked: "" } : {}),
       onchange: (event) => choose(one, event.target.checked) }),
-    element("span", { class: "key", style: `background: ${one.colour}` }), one.name)));
+    keyOf(one), one.name)));
   $("point").replaceChildren(element("p", { class: "small" }, "Point at a marker, or Tab to it: its config, interval and command."));
   if (!us.length) return $("chart").replaceChildren(element("p", {}, "No line is chosen, or none was timed so."));
   const sizes = problems.map(size);
@@ -294,68 +409,75 @@ function latency() {
   }
   for (const one of shown) {
     const places = one.points.map(([problem, row]) => [x(size(problem)), y(value(one, row))]);
-    svg.append(drawn("polyline", { points: places.map((place) => place.join(",")).join(" "), fill: "none",
-      stroke: one.colour, "stroke-width": 2, ...(one.dashed ? { "stroke-dasharray": "6 4" } : {}) }));
-    if (one.dashed) continue;
-    const marks = one.points.map(([problem, row], i) => {
-      const shape = SHAPES[one.shape](...places[i]);
-      shape.setAttribute("fill", row.hollow ? "var(--bg)" : one.colour);
-      shape.setAttribute("stroke", one.colour);
-      const t = row.timing[state.clock];
-      const mark = drawn("g", { class: "mark", tabindex: i ? -1 : 0, role: "img",
-        "aria-label": `${one.name}, ${nameOf(problem)}: ${t.us.toFixed(2)} us, ${row.contender}${row.hollow ? ", config not searched for this shape and GPU" : ""}` },
-        drawn("circle", { class: "ring", cx: places[i][0], cy: places[i][1], r: 11 }), shape);
-      for (const event of ["focus", "pointerenter", "click"]) mark.addEventListener(event, () => tell(row));
-      mark.addEventListener("keydown", (event) => {
-        const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-        if (step && marks[i + step]) {
-          event.preventDefault();
-          mark.setAttribute("tabindex", -1);
-          marks[i + step].setAttribute("tabindex", 0);
-          marks[i + step].focus();
-        }
-      });
-      return mark;
-    });
+    svg.append(lineOf(one, places.map((place) => place.join(",")).join(" ")));
+    if (!one.shape) continue;
+    const marks = one.points.map(([problem, row], i) => markOf(
+      `${one.name}, ${nameOf(problem)}: ${fixed(row.timing[state.clock].us, 2)} us, ${row.contender}${row.hollow ? ", config not searched for this shape and GPU" : ""}`,
+      () => tell(row), drawn("circle", { class: "ring", cx: places[i][0], cy: places[i][1], r: 11 }),
+      markerOf(one, ...places[i], row.hollow)));
+    rove([marks]);
     svg.append(...marks);
   }
-  const legend = element("p", { class: "small" }, ...shown.flatMap((one) =>
-    [element("span", { class: "key", style: `background: ${one.colour}` }), ` ${one.name}   `]));
+  const legend = element("p", { class: "legend" }, ...shown.map((one) => element("span", {}, keyOf(one), one.name)));
   $("chart").replaceChildren(legend, svg);
 }
 
 function tell(row) {
   const t = row.timing[state.clock];
-  const times = isBaseline(row) ? "the baseline" : `${t.speedup.toFixed(2)}x the baseline (${t.low.toFixed(2)}-${t.high.toFixed(2)})`;
+  const times = isBaseline(row) ? "the baseline" : `${fixed(t.speedup, 2)}x the baseline (${fixed(t.low, 2)}-${fixed(t.high, 2)})`;
   const config = row.config ? `${row.config} (${row.from}${row.hollow ? ": not searched for this shape, GPU and kernel" : ""})` : "no config";
   $("point").replaceChildren(
-    element("p", {}, element("b", {}, row.contender), ` ${nameOf(row.problem)}: ${t.us.toFixed(2)} us (${t.q1.toFixed(2)}-${t.q3.toFixed(2)}), ${times}`),
+    element("p", {}, element("b", {}, row.contender), ` ${nameOf(row.problem)}: ${fixed(t.us, 2)} us (${fixed(t.q1, 2)}-${fixed(t.q3, 2)}), ${times}`),
     element("p", {}, config), element("p", {}, element("code", {}, row.command)));
 }
 
 // --- tilus over Triton, at one config ---------------------------------------------------------------------------
 
+const ownerOf = { triton: "Triton's", tilus: "tilus'" };
+
 function matched() {
-  const found = D.files.flatMap((file) => (file.matched[state.clock] || []).map((line) => [file, ...line]))
-    .filter(([file, problem, , protocol]) => (!state.protocol || text(protocol) === state.protocol)
-      && (state.problem === null || file.problems[problem][0] === nameOf(state.problem)));
-  const any = D.files.some((file) => Object.values(file.matched).some((lines) => lines.length));
-  $("unmatched").hidden = any;
-  if (!found.length) {
-    return $("scatter").replaceChildren(...(any ? [element("p", {}, "None of these was recorded at matched configs.")] : []));
-  }
+  const those = D.files.filter((file) => file.matched[state.clock].length);
+  $("unmatched").hidden = D.files.some((file) => Object.values(file.matched).some((lines) => lines.length));
+  const files = those.includes(state.file) ? [state.file] : those;
+  const found = files.flatMap((file) => file.matched[state.clock].map((line) => [file, ...line]));
+  const chosen = ([file, problem, , protocol]) => (!state.protocol || text(protocol) === state.protocol)
+    && (state.problem === null || file.problems[problem][0] === nameOf(state.problem));
+  const none = "Point at a circle, or Tab to it: its kernel, problem and ratios.";
+  const said = found.length && !found.some(chosen) ? "None of these is of what the heat map is filtered by." : none;
+  $("matched-point").replaceChildren(element("p", { class: "small" }, said));
+  $("matched-point").hidden = !found.length;
+  $("matched-of").textContent = found.length ? `A circle is a kernel on a problem, ${D.clocks[state.clock]}: tilus' speed over Triton's where both run the config that one of them found, against the same where each runs its own. Rows of ${files.map((file) => file.title).join("; ")}.`
+    : $("unmatched").hidden ? "Nothing was recorded at one config by this clock." : "";
+  if (!found.length) return $("scatter").replaceChildren();
   const at = found.map((line) => line[5]), own = found.map((line) => line[6]);
   const all = [...at, ...own, 0.95, 1.05];
-  const { svg, x, y } = frameOf("tilus over Triton at one config, by that at each one's best", all, all,
-    ticks(Math.min(...all), Math.max(...all)), "at each one's best config", "at one config");
-  svg.append(drawn("line", { class: "grid", x1: x(Math.min(...all)), y1: y(Math.min(...all)), x2: x(Math.max(...all)), y2: y(Math.max(...all)) }));
-  found.forEach(([file, problem, kernel, , config, one, best]) => {
-    const said = `${text(kernel)} @${text(config)}, ${file.problems[problem][0]}: ${one.toFixed(2)} at one config, ${best.toFixed(2)} at each one's best`;
+  const [low, high] = [Math.min(...all), Math.max(...all)];
+  const { svg, x, y, left, right, top, bottom } = frameOf("tilus over Triton at one config, by that at a config for each", all,
+    all, ticks(low, high, 400, 30), "tilus over Triton, a config for each", "tilus over Triton, one config");
+  svg.append(drawn("line", { class: "grid", x1: x(low), y1: y(low), x2: x(high), y2: y(high) }),
+    drawn("line", { class: "grid", x1: x(1), x2: x(1), y1: top, y2: bottom }),
+    drawn("line", { class: "grid", x1: left, x2: right, y1: y(1), y2: y(1) }),
+    drawn("text", { x: left + 6, y: top + 14 }, "above the diagonal: tilus stands better at one config"),
+    drawn("text", { x: right - 4, y: bottom - 8, "text-anchor": "end" }, "below: with a config for each"));
+  const marks = found.map((line) => {
+    const [file, problem, kernel, , config, one, best] = line;
+    const told = `${text(kernel)}, ${ownerOf[text(config)]} config, ${file.problems[problem][0]}: ${fixed(one, 2)} at one config, ${fixed(best, 2)} with a config for each`;
     const colour = `var(--${text(config)})`;
-    svg.append(drawn("g", { class: "mark", tabindex: 0, role: "img", "aria-label": said },
-      drawn("title", {}, said), drawn("circle", { cx: x(best), cy: y(one), r: 5, fill: colour, stroke: colour })));
+    const mark = markOf(told, () => $("matched-point").replaceChildren(element("p", {}, told)), drawn("title", {}, told),
+      drawn("circle", { class: "ring", cx: x(best), cy: y(one), r: 9 }),
+      drawn("circle", { cx: x(best), cy: y(one), r: 5, fill: colour, stroke: colour }));
+    mark.classList.toggle("dim", !chosen(line));
+    return mark;
   });
-  $("scatter").replaceChildren(svg);
+  const order = found.map((_, i) => i).sort((a, b) => own[a] - own[b]);
+  rove([order.map((i) => marks[i])]);
+  svg.append(...order.filter((i) => !chosen(found[i])).map((i) => marks[i]), ...order.filter((i) => chosen(found[i])).map((i) => marks[i]));
+  const legend = element("p", { class: "legend" }, ...LANGUAGES.map((language) => {
+    const key = drawn("svg", { class: "key", viewBox: "0 0 36 16", "aria-hidden": true },
+      drawn("circle", { cx: 18, cy: 8, r: 5, fill: `var(--${language})` }));
+    return element("span", {}, key, `${ownerOf[language]} config in both`);
+  }));
+  $("scatter").replaceChildren(legend, svg);
 }
 
 // --- Pairs and matrix -------------------------------------------------------------------------------------------
@@ -390,9 +512,21 @@ function tab(chosen) {
   }
 }
 
+function showLadder() {
+  if (state.problem !== null && state.file.name.endsWith(`/${D.first}`)) $("rung").value = state.file.problems[state.problem][1];
+  showRung();
+}
+
+function showRung() {
+  for (const one of document.querySelectorAll(".ladder")) one.classList.toggle("hidden", one.dataset.m !== $("rung").value);
+}
+
 function showMatrix() {
-  for (const one of document.querySelectorAll(".matrix")) {
-    one.classList.toggle("hidden", one.dataset.file !== state.file.name);
+  const shown = (one) => one.dataset.file === state.file.name && one.dataset.clock === state.clock;
+  const all = [...document.querySelectorAll(".matrix")];
+  $("no-matrix").hidden = all.some(shown);
+  for (const one of all) {
+    one.classList.toggle("hidden", !shown(one));
     for (const table of one.querySelectorAll("table")) {
       const place = [...table.tHead.rows[0].cells].findIndex((cell) => cell.textContent === "protocol");
       for (const line of table.tBodies[0].rows) {
@@ -402,12 +536,21 @@ function showMatrix() {
   }
 }
 
+// --- Claims and mechanisms --------------------------------------------------------------------------------------
+
+function choose(section) {
+  const wanted = [...section.querySelectorAll("select")].map((select) => [Number(select.dataset.column), select.value]);
+  const lines = [...section.querySelector("tbody").rows];
+  for (const line of lines) line.hidden = !wanted.every(([column, value]) => line.cells[column].textContent.includes(value));
+  section.querySelector(".shown").textContent = `${lines.filter((line) => !line.hidden).length} of ${lines.length} shown.`;
+}
+
 // --- All rows ---------------------------------------------------------------------------------------------------
 
 const COLUMNS = [
   ["problem", (line) => line.name], ["contender", (line) => line.row.contender], ["clock", (line) => line.clock],
   ["us", (line) => line.t?.us], ["x baseline", (line) => line.t?.speedup],
-  ["95 %", (line) => line.t ? `${line.t.low.toFixed(2)}-${line.t.high.toFixed(2)}` : ""],
+  ["95 %", (line) => line.t ? `${fixed(line.t.low, 2)}-${fixed(line.t.high, 2)}` : ""],
   ["config", (line) => line.row.config], ["from or why not", (line) => line.row.status === "passed" ? line.row.from : line.row.status],
 ];
 const LEFT = [["file", (line) => line.row.file.name], ["q1_us", (line) => line.t?.q1], ["q3_us", (line) => line.t?.q3],
@@ -426,7 +569,9 @@ function chosenRows() {
     const name = row.file.problems[row.problem][0];
     return (clocks.length ? clocks : [""]).map((clock) => ({ row, clock, name, t: row.timing[clock] }));
   }).filter((line) => !search || COLUMNS.some(([, of]) => String(of(line) ?? "").toLowerCase().includes(search)));
-  if (order.column !== null) {
+  if (order.column === null) {
+    lines.sort((a, b) => (a.t === undefined) - (b.t === undefined));  // what failed last
+  } else {
     const of = COLUMNS[order.column][1];
     const sign = order.down ? -1 : 1;
     lines.sort((a, b) => {
@@ -440,17 +585,20 @@ function chosenRows() {
 
 function allRows() {
   const lines = chosenRows();
-  $("count").textContent = `${lines.length} rows and clocks${$("every").checked ? " of all files" : ` of ${state.file.name}`}; ${Math.min(rowsShown, lines.length)} shown.`;
-  $("all").tHead.rows[0].replaceChildren(...COLUMNS.map(([name], i) => element("th", { scope: "col",
+  $("count").textContent = `${lines.length} rows and clocks${$("every").checked ? " of all files" : ` of ${state.file.title}`}; ${Math.min(rowsShown, lines.length)} shown.`;
+  const number = (i) => [3, 4].includes(i) ? "number" : null;
+  $("all").tHead.rows[0].replaceChildren(...COLUMNS.map(([name], i) => element("th", { scope: "col", class: number(i),
     "aria-sort": order.column === i ? (order.down ? "descending" : "ascending") : "none" },
     element("button", { type: "button", onclick: () => {
       order = { column: i, down: order.column === i && !order.down };
       allRows();
       $("all").tHead.rows[0].cells[i].firstChild.focus();
-    } }, name + (order.column === i ? (order.down ? " ↓" : " ↑") : "")))));
-  const shown = (value, i) => typeof value === "number" ? value.toFixed(i === 3 ? 2 : 3) : value ?? "";
-  $("all").tBodies[0].replaceChildren(...lines.slice(0, rowsShown).map((line) => element("tr", { title: line.row.command },
-    ...COLUMNS.map(([, of], i) => element("td", { class: [3, 4].includes(i) ? "number" : null }, shown(of(line), i))))));
+    } }, name + (order.column === i ? (order.down ? " ↓" : " ↑") : "")))),
+    element("th", { scope: "col" }, "command"));
+  const shown = (value, i) => typeof value === "number" ? fixed(value, i === 3 ? 2 : 3) : value ?? "";
+  $("all").tBodies[0].replaceChildren(...lines.slice(0, rowsShown).map((line) => element("tr", {},
+    ...COLUMNS.map(([, of], i) => element("td", { class: number(i) }, shown(of(line), i))),
+    element("td", {}, element("details", {}, element("summary", {}, "show"), element("code", {}, line.row.command))))));
   $("further").hidden = lines.length <= rowsShown;
 }
 
@@ -471,10 +619,15 @@ $("op").addEventListener("change", () => { $("dtype").value = $("op").value === 
 $("ask").addEventListener("input", answered);
 $("ask").addEventListener("change", answered);
 $("file").addEventListener("change", chooseFile);
-$("heat-clock").addEventListener("change", () => { state.clock = $("heat-clock").value; filtered(); });
+for (const select of document.querySelectorAll("select.clock")) select.addEventListener("change", () => chooseClock(select.value));
 for (const radio of document.querySelectorAll("[name=view]")) radio.addEventListener("change", heatMap);
 $("sweep").addEventListener("change", latency);
 $("pair").addEventListener("change", showPair);
+$("rung").addEventListener("change", showRung);
+for (const section of document.querySelectorAll(".filtered")) {
+  section.addEventListener("change", () => choose(section));
+  choose(section);
+}
 for (const button of document.querySelectorAll(".steps button")) button.addEventListener("click", () => step(button));
 for (const each of document.querySelectorAll("[role=tab]")) {
   each.addEventListener("click", () => tab(each));
@@ -489,7 +642,9 @@ $("download").addEventListener("click", download);
 $("further").addEventListener("click", () => { rowsShown += 200; allRows(); });
 window.addEventListener("resize", () => { latency(); matched(); });
 
-options($("file"), D.files.map((file) => file.name));
+$("scale").append(...[0.5, 0.75, 1, 1.33, 2].flatMap((ratio) =>
+  [element("span", { class: "swatch", style: shadeOf(ratio) }), ` ${ratio}x `]), "and beyond: slower to faster.");
+options($("file"), D.files.map((file) => file.name), D.files.map((file) => file.title));
 $("file").value = state.file.name;
 answered();
 chooseFile();

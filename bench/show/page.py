@@ -6,6 +6,7 @@ and follows the colours of the page, which plotting libraries that embed themsel
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -13,18 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
 from triton_vs_tilus.bench.cli import DTYPES, EPILOGUES, LAYOUTS
 from triton_vs_tilus.bench.recordings import RECORDINGS
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.row import PASSED, TEMPERATURES, TIMINGS, Row, TimingName
 from triton_vs_tilus.bench.show import answer, matrix, resources
+from triton_vs_tilus.bench.show.claims.claim import VERDICTS
 from triton_vs_tilus.bench.show.claims.tables import recorded_table
+from triton_vs_tilus.bench.show.ladder import ladder_table
+from triton_vs_tilus.bench.show.mechanisms import SURE, drawing, mechanisms
 from triton_vs_tilus.bench.show.pairs import STEPS, Pair, pairs
-from triton_vs_tilus.bench.show.tables import UNSEARCHED, Table, config_text, source_of
+from triton_vs_tilus.bench.show.tables import UNSEARCHED, Table, config_text, kind_of, naming, source_of
 from triton_vs_tilus.bench.show.versions import versions_table
+from triton_vs_tilus.common.chain import Chain
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import LANGUAGES, Language
+from triton_vs_tilus.common.or_reduce import OrReduce
 from triton_vs_tilus.common.problem import DTYPES as TORCH_DTYPES
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.protocol import Protocol
@@ -34,6 +41,10 @@ from triton_vs_tilus.common.w4a16 import W4A16Matmul
 PATH = queries.ROOT / "notes" / "index.html"
 CLOCKS: tuple[TimingName, ...] = ("cold", "graph", "warm")
 FIRST = "router-nk"
+DIGITS = 9  # behind the point: page.js rounds once more, to what Python shows of the row itself
+SIZES = re.compile(r"(?:\w+-)?(\d+x\d+x\d+)-?")  # what a problem's name begins with
+NAME_PART = re.compile(r"(?<=[/.])(?=[a-z_])")
+FIGURE = re.compile(r"[+-]?\d[\d.]*[%x°†]*( \([^)]*\))?( tie)?")
 Files = Mapping[Path, Sequence[Row]]
 
 
@@ -57,16 +68,26 @@ def html() -> str:
         undefined=jinja2.StrictUndefined,
     )
     files, compiled = queries.recorded(), resources.read()
+    answering = answers.of_device(files)
+    first = next(rows for path, rows in files.items() if path.stem == FIRST)
+    environment.globals["is_figure"] = is_figure
+    environment.filters["breakable"] = breakable
     return environment.get_template("page.html").render(
         data=_script(data(files)),
         clocks={clock: TEMPERATURES[clock] for clock in CLOCKS},
         dtypes=DTYPES,
         layouts=LAYOUTS,
         epilogues=EPILOGUES,
-        matrices={_name(path): _matrix(rows) for path, rows in files.items()},
+        device=next(iter(answering.values()))[0].environment.device,
+        others=sorted({path.parent.name for path in files} - {path.parent.name for path in answering}),
+        ladders=[(group[0].problem.m, ladder_table(group)) for group in queries.by_problem(first).values()],
+        matrices=[(_name(path), title(path, rows), _matrices(rows)) for path, rows in files.items()],
+        mechanisms=list(mechanisms()),
+        sure=SURE,
+        verdicts=VERDICTS,
         claims=recorded_table(),
         versions=versions_table(),
-        pairs=[(pair, _compiled(pair, compiled), (PATH.parent / f"{pair.name}.md").exists()) for pair in pairs()],
+        pairs=[(pair, drawing(pair.name), _compiled(pair, compiled)) for pair in pairs()],
         steps=STEPS,
         unsearched=UNSEARCHED,
         matched=[name for name in RECORDINGS if "matched" in name],
@@ -121,13 +142,45 @@ def _name(path: Path) -> str:
     return f"{path.parent.name}/{path.stem}"
 
 
+def title(path: Path, rows: Sequence[Row]) -> str:
+    """What a file holds: '[T, 7168] @ [7168, 256], bf16, weight stored [N, K], H200 (router-nk)'. Sizes that its
+    problems do not share are letters."""
+    problems = {row.problem.name: row.problem for row in rows}.values()
+    sizes = {name: {getattr(problem, name) for problem in problems} for name in "mnk"}
+    m, n, k = (str(next(iter(values))) if len(values) == 1 else name.upper() for name, values in sizes.items())
+    of_op = {
+        Matmul.op: f"[{m}, {k}] @ [{k}, {n}]",
+        W4A16Matmul.op: f"[{m}, {k}] @ [{k}, {n}] of 4 bits",
+        OrReduce.op: f"OR over K of [{m}, {n}, {k}]",
+        Chain.op: f"router, [{m}, {k}] @ [{k}, {n}] and what follows",
+    }
+    kinds = dict.fromkeys(kind_of(problem) for problem in problems)
+    what = naming(rows)[0] or ", ".join([of_op[rows[0].problem.op], *(kinds if len(kinds) == 1 else ())])
+    return f"{what}, {rows[0].environment.device.removeprefix('NVIDIA ')} ({path.stem})"
+
+
+def labels(rows: Sequence[Row]) -> tuple[str, list[str]]:
+    """What tells the problems of a file apart, by the order in which they come, and what that is: 'T' where they share
+    all but M, else their sizes and what else they do not share."""
+    common, what, named = naming(rows)
+    if common:
+        return what, list(named.values())
+    rests = {name: SIZES.sub("", name).split("-") for name in named}
+    shared = set.intersection(*map(set, rests.values()))
+    own = {name: [part for part in rest if part not in shared] for name, rest in rests.items()}
+    return "M x N x K", ["-".join([*SIZES.findall(name), *rest]) for name, rest in own.items()]
+
+
 def _file(path: Path, rows: Sequence[Row], strings: _Strings) -> dict[str, Any]:
     latest = [row for group in queries.by_problem(rows).values() for row in group]
     problems = list({row.problem.name: row.problem for row in latest}.values())
     places = {problem.name: index for index, problem in enumerate(problems)}
+    head, told = labels(latest)
     return {
         "name": _name(path),
-        "problems": [[problem.name, *problem.shape] for problem in problems],
+        "title": title(path, rows),
+        "head": head,
+        "problems": [[problem.name, *problem.shape, label] for problem, label in zip(problems, told, strict=True)],
         "clocks": [clock for clock in CLOCKS if any(clock in row.timing for row in latest)],
         "sweeps": [
             [sweep.axis, [places[problem.name] for problem in sweep.problems]] for sweep in queries.sweeps(latest)
@@ -144,7 +197,7 @@ def _matched(rows: Sequence[Row], clock: TimingName, places: Mapping[str, int], 
     return [
         [
             *(places[line.problem], strings[line.kernel], strings[line.protocol], strings[line.config]),
-            *(round(line.ratio, 4), round(own[line.kernel, line.problem], 4)),
+            *(round(line.ratio, DIGITS), round(own[line.kernel, line.problem], DIGITS)),
         ]
         for line in found[found.config != "own"].itertuples()
         if (line.kernel, line.problem) in own
@@ -156,7 +209,7 @@ def _row(row: Row, problem: int, strings: _Strings) -> list[Any]:
     contends, whether its config was not searched for it, {clock: figures}]."""
     status = row.status if row.status == PASSED or not row.message else f"{row.status}: {row.message}"
     contends = row in queries.contending([row]) and row.status == PASSED
-    texts = (row.contender, row.language, row.protocol, config_text(row.config), row.config_source or "", status)
+    texts = (row.contender, _language(row), row.protocol, config_text(row.config), row.config_source or "", status)
     figures: dict[str, list[float | None]] = {}
     for clock in TIMINGS:
         if (timing := row.timing.get(clock)) is not None:
@@ -168,11 +221,17 @@ def _row(row: Row, problem: int, strings: _Strings) -> list[Any]:
                 timing.speedup_low,
                 timing.speedup_high,
             )
-            floor = round(row.floor[clock].read_us, 3) if clock in row.floor else None
-            figures[clock] = [*(round(value, 3) for value in times), strings[timing.verdict], floor]
+            floor = round(row.floor[clock].read_us, DIGITS) if clock in row.floor else None
+            figures[clock] = [*(round(value, DIGITS) for value in times), strings[timing.verdict], floor]
     command = strings[row.command.replace(row.contender, "{}")]
     flags = (int(contends), int(row.not_searched))
     return [problem, *(strings[text] for text in texts), command, *flags, figures]
+
+
+def _language(row: Row) -> str:
+    """Of a module of torch that runs kernels of one language, 'torch/linear.tilus', that language."""
+    variant = row.variant.partition("_")[0]
+    return variant if row.contender.startswith("torch/") and variant in LANGUAGES else row.language
 
 
 def _answers(files: Files, strings: _Strings) -> Iterator[tuple[str, list[Any]]]:
@@ -230,12 +289,26 @@ def _askable() -> Iterator[tuple[str, Matmul | W4A16Matmul]]:
         yield f"w4a16 {dtype}", W4A16Matmul(16, 512, 512, TORCH_DTYPES[dtype])
 
 
-def _matrix(rows: Sequence[Row]) -> list[Table]:
-    """Of all that matrix.tables has what the heat map does not show. Nothing where nothing was timed, or controls
-    alone."""
-    timing = queries.leading_timing(rows)
-    made = [] if timing is None else [matrix.effect_table(rows, timing), matrix.cells_table(rows, timing)]
-    return [table for table in made if table.lines]
+def _matrices(rows: Sequence[Row]) -> list[tuple[TimingName, list[Table]]]:
+    """By clock, of all that matrix.tables has what the heat map does not show. Nothing where nothing was timed so, or
+    controls alone."""
+    made = []
+    for clock in CLOCKS:
+        if queries.passed(queries.contending(rows), clock):
+            tables = [matrix.effect_table(rows, clock), matrix.cells_table(rows, clock)]
+            made.append((clock, [table for table in tables if table.lines]))
+    return made
+
+
+def breakable(text: str) -> Markup:
+    """HTML whose names may break behind a slash and a dot."""
+    return Markup(NAME_PART.sub("<wbr>", str(escape(text))))
+
+
+def is_figure(table: Table, index: int) -> bool:
+    """Whether a column holds figures alone."""
+    cells = [line[index] for line in table.lines if line[index]]
+    return bool(cells) and all(FIGURE.fullmatch(cell) for cell in cells)
 
 
 def _compiled(pair: Pair, recorded: Sequence[resources.Recorded]) -> Table | None:

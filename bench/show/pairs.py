@@ -60,6 +60,11 @@ class Pair:
     protocols: tuple[str, ...]
     parts: dict[str, tuple[Part, ...]]
 
+    @property
+    def steps(self) -> set[str]:
+        """Those that lines of either language are of."""
+        return {step for parts in self.parts.values() for part in parts for _, step in part.lines} - {""}
+
 
 def pairs() -> Iterator[Pair]:
     """The kernels that both languages have, each with the product that it calls."""

@@ -1,0 +1,52 @@
+"""The mechanisms of the notes: each difference, what explains it, and how sure that is."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from triton_vs_tilus.bench.rows.queries import ROOT
+
+NOTES = ROOT / "notes"
+SURE = ("measured", "inferred", "open")
+SECTION = re.compile(r"^## Mechanisms?\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+CELLS = re.compile(r"(?<!\\)\|")
+MARKER = re.compile(r"<!--.*?-->")
+LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
+QUOTED = re.compile(r"`([^`]*)`|\*([^*\s][^*]*)\*")
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A line of a note's table, without Markdown. sure: of the words in SURE one, or two for parts of it."""
+
+    note: str
+    difference: str
+    explanation: str
+    sure: str
+    shown_by: str
+
+
+def mechanisms(folder: Path = NOTES) -> Iterator[Mechanism]:
+    """Of all notes by name. Raises ValueError for a line that has not four cells or does not say how sure it is."""
+    for path in sorted(folder.glob("*.md")):
+        for section in SECTION.findall(path.read_text()):
+            lines = [line for line in section.splitlines() if line.startswith("|")]
+            for line in lines[2:]:  # below the header and its rule
+                cells = [plain(cell) for cell in CELLS.split(line.strip())[1:-1]]
+                if len(cells) != 4 or not any(word in cells[2] for word in SURE):
+                    raise ValueError(f"{path.name}: a mechanism has 4 cells, the third of {', '.join(SURE)}: {line}")
+                yield Mechanism(path.stem, *cells)
+
+
+def plain(text: str) -> str:
+    """Markdown without markers, links, emphasis and quotes."""
+    text = LINK.sub(r"\1", MARKER.sub("", text))
+    return QUOTED.sub(lambda found: found[1] or found[2], text).replace(r"\|", "|").strip()
+
+
+def drawing(name: str, folder: Path = NOTES) -> str:
+    """The drawing under 'Who moves what' of a kernel's note; empty where there is none."""
+    path = folder / f"{name}.md"
+    found = re.search(r"^## Who moves what\n+```\n(.*?)\n```", path.read_text(), re.M | re.S) if path.exists() else None
+    return found[1] if found else ""
