@@ -1,8 +1,10 @@
-"""The page of the recorded rows, notes/index.html: the answer for a shape, heat map, plots, pairs, claims, all rows.
+"""The page of the recorded rows, notes/index.html: the answer for a shape, heat map, plots, pairs, ladder, claims,
+mechanisms, all rows.
 
     python bench/site.py            # writes it
     python bench/site.py --check    # exits 1 where the one that is checked in is not what the rows give
 
+It shows the mechanisms and drawings of the notes: `python bench/report.py --update-docs` comes before it.
 Needs no GPU, and the page needs no network: one file, to be opened from a checkout or served.
 """
 

@@ -457,8 +457,8 @@ function matched() {
   svg.append(drawn("line", { class: "grid", x1: x(low), y1: y(low), x2: x(high), y2: y(high) }),
     drawn("line", { class: "grid", x1: x(1), x2: x(1), y1: top, y2: bottom }),
     drawn("line", { class: "grid", x1: left, x2: right, y1: y(1), y2: y(1) }),
-    drawn("text", { x: left + 6, y: top + 14 }, "above the diagonal: tilus stands better at one config"),
-    drawn("text", { x: right - 4, y: bottom - 8, "text-anchor": "end" }, "below: with a config for each"));
+    drawn("text", { x: left + 6, y: top + 14 }, "above the line: tilus better at one config"),
+    drawn("text", { x: right - 4, y: bottom - 8, "text-anchor": "end" }, "below: better with a config for each"));
   const marks = found.map((line) => {
     const [file, problem, kernel, , config, one, best] = line;
     const told = `${text(kernel)}, ${ownerOf[text(config)]} config, ${file.problems[problem][0]}: ${fixed(one, 2)} at one config, ${fixed(best, 2)} with a config for each`;
