@@ -1,0 +1,132 @@
+"""The patches for tilus: they apply to the sources that are installed, pass their own tests, and make the code that
+this project's replacements make."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import cuda_source
+import pytest
+import tilus
+from test_plain_blocks import PROBLEMS, lines
+from test_wgmma import KN, NK, WGMMA, instructions
+
+from triton_vs_tilus.bench import contenders
+
+ROOT = Path(__file__).parent.parent
+PATCHES = sorted((ROOT / "patches").glob("*.patch"))
+KERNELS = {
+    "plain": ("tilus/or_reduce.shuffle", PROBLEMS["or_reduce"], None),
+    "dependent": ("tilus/decompose_k.vector_pdl", PROBLEMS["matmul"], None),
+    "kn": ("tilus/data_parallel", KN, WGMMA),
+    "nk": ("tilus/data_parallel", NK, WGMMA),
+    "warpgroups": ("tilus/data_parallel", NK, replace(WGMMA, block_n=128, block_k=64, num_warps=8)),
+    "warpgroups_of_columns": (
+        "tilus/data_parallel",
+        KN,
+        replace(WGMMA, block_m=64, block_n=128, block_k=64, num_warps=8),
+    ),
+}
+REPLACED = """
+import json, sys
+from pathlib import Path
+
+from tilus.backends import codegen
+from tilus.backends.emitter import BaseInstEmitter
+from tilus.backends.emitters.cuda import wgmma as theirs
+from tilus.hidet.backend.codegen import UpdatedCUDACodeGen
+from tilus.hidet.ir.builders import FunctionBuilder
+from tilus.ir.instructions.cuda.wgmma import WgmmaMmaSSInst
+from tilus.ir.layout.inference.inference_rules.wgmma import WgmmaMmaSSRule
+from tilus.target import nvgpu_sm90a
+
+check, infer = theirs.WgmmaBaseEmitter.check_warp_group, WgmmaMmaSSRule.inference
+
+import test_patches as tests
+from triton_vs_tilus.kernels_tilus import dependent_launch, plain_blocks
+
+# What the package has replaced is tilus' own again.
+codegen.FunctionBuilder = FunctionBuilder
+UpdatedCUDACodeGen.visit_Function = plain_blocks._function
+UpdatedCUDACodeGen.visit_LaunchKernelStmt = dependent_launch._launch
+theirs.WgmmaBaseEmitter.check_warp_group = check
+WgmmaMmaSSRule.inference = staticmethod(infer)
+BaseInstEmitter.REGISTRY[WgmmaMmaSSInst][nvgpu_sm90a] = theirs.WgmmaMmaSSEmitter
+print(json.dumps({name: tests.sources(name, Path(sys.argv[1])) for name in tests.KERNELS}))
+"""
+
+
+def sources(name: str, folder: Path) -> list[str]:
+    full_name, problem, config = KERNELS[name]
+    kernel = contenders.find(full_name)
+    cuda_source._SOURCES.clear()
+    return cuda_source.cuda_sources(kernel, problem, config or kernel.default_config(problem), folder)
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Path:
+    """tilus' installed sources, where its repository has them."""
+    folder = tmp_path_factory.mktemp("tilus")
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(tilus.__file__).parent, folder / "python" / "tilus", ignore=ignored)
+    return folder
+
+
+def git_apply(folder: Path, patch: Path, *options: str) -> None:
+    subprocess.run(["git", "apply", *options, str(patch)], cwd=folder, check=True)
+
+
+@pytest.fixture(scope="module")
+def patched(checkout) -> Path:
+    for patch in PATCHES:
+        git_apply(checkout, patch, "--check")
+        git_apply(checkout, patch)
+    return checkout
+
+
+def run(folder: Path, *command: str) -> str:
+    """Of a Python that has the tilus of this folder."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder / "python"), *filter(None, sys.path)])}
+    done = subprocess.run([sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_each_patch_brings_a_test():
+    for patch in PATCHES:
+        assert "\n+++ b/tests/" in patch.read_text(), patch.name
+    assert all(f"({patch.name})" in (ROOT / "patches" / "README.md").read_text() for patch in PATCHES)
+
+
+def test_the_patched_tilus_passes_the_tests_of_the_patches(patched):
+    found = run(patched, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", "tests")
+    assert "passed" in found and "failed" not in found
+
+
+@pytest.fixture(scope="module")
+def theirs(patched, tmp_path_factory) -> dict[str, list[str]]:
+    """The sources of KERNELS as the patched tilus makes them, without this project's replacements."""
+    return json.loads(run(patched, "-c", REPLACED, str(tmp_path_factory.mktemp("sources"))).splitlines()[-1])
+
+
+def without_unrolling(text: str) -> list[str]:
+    return [line for line in lines(text) if line.strip() != "#pragma unroll"]
+
+
+@pytest.mark.parametrize("name", ["plain", "dependent"])
+def test_the_patched_tilus_writes_what_the_replacements_write(name, theirs, tmp_path):
+    ours = sources(name, tmp_path)
+    assert [without_unrolling(text) for text in ours] == [without_unrolling(text) for text in theirs[name]]
+    assert any("cudaLaunchKernelEx" in text for text in ours) == (name == "dependent")
+
+
+@pytest.mark.parametrize("name", ["kn", "nk", "warpgroups", "warpgroups_of_columns"])
+def test_the_patched_tilus_issues_the_products_of_the_replacements(name, theirs, tmp_path):
+    (our,), (their,) = sources(name, tmp_path), theirs[name]
+    of_the_model = re.sub(r"[ab]_warpgroup_addr", "shared_addr", their)
+    assert instructions(our) == instructions(of_the_model) != []
