@@ -1,16 +1,22 @@
 """How Triton's band kernels multiply beside the plain way, tiles computed as their transposes, tiles copied by TMA and
 steps whose K the warps share, under every protocol that multiplies so."""
 
+import os
 from dataclasses import replace
+from functools import cache
+from itertools import product
 
 import compiled
 import matmul_cases as cases
 import pytest
+import row_widths
 import torch
 
 from triton_vs_tilus import kernels_triton
 from triton_vs_tilus.bench import contenders
+from triton_vs_tilus.bench.diagnostics import resources
 from triton_vs_tilus.bench.diagnostics.resources import Task
+from triton_vs_tilus.bench.measure.process import Children, Died
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
@@ -146,6 +152,37 @@ compiled.wanted(*NARROW_ROWS)
 def test_rows_are_copied_as_wide_as_they_are_aligned(task):
     (gpu_kernel,) = compiled.built(task).gpu_kernels
     assert set(gpu_kernel.instructions["async copies"]) == {NARROW_ROWS[task]}
+
+
+PRODUCTS = [kernel.full_name for kernel in kernels_triton.KERNELS if kernel.op == "matmul"]
+# K and how much longer rows are: of a width that Triton knows by itself, and of two that it is told (band.units_of).
+ROWS = {"dense": (7168, 0), "k_of_8": (7176, 0), "padded_by_8": (7168, 8)}
+
+
+@cache
+def widths() -> dict[tuple[str, Layout, str], list[dict[str, dict[str, int]]] | str | Died]:
+    """Of every product with every layout and ROWS, compiled together."""
+    wanted = {}
+    for name, layout, (rows, (k, padding)) in product(PRODUCTS, Layout, ROWS.items()):
+        few = name == "triton/sliced_k.fma"  # which is for few rows, and takes long to compile for many
+        problem = resources.runnable(contenders.find(name), Matmul(4 if few else 16, 256, k, layout=layout))
+        wanted[name, layout, rows] = name, problem, padding
+    with Children(len(os.sched_getaffinity(0)), resources.DEADLINE_S) as children:
+        return dict(zip(wanted, children.each(row_widths.compiled_widths, list(wanted.values())), strict=True))
+
+
+@compiled.on_one_worker
+@pytest.mark.parametrize("rows", [rows for rows in ROWS if rows != "dense"])
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_rows_of_8_are_moved_as_rows_of_16_are(name, layout, rows):
+    """By the same instructions, of which those that read operands are as wide as there are."""
+    found, dense = widths()[name, layout, rows], widths()[name, layout, "dense"]
+    if isinstance(found, str):
+        pytest.skip(found)
+    assert not isinstance(found, Died), found
+    assert found == dense
+    assert set(found[0]["async copies"] or found[0]["global loads"]) <= {"cp.async 16 B", "16 B"}
 
 
 @compiled.on_one_worker

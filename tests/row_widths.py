@@ -1,0 +1,36 @@
+"""How wide Triton's kernels load and store operands whose rows are a number of elements apart, compiled in a process of
+its own: whether Triton compiles or interprets is settled when it is imported, which this file does not."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from triton_vs_tilus.bench.diagnostics import resources
+from triton_vs_tilus.common.plan import contiguous
+from triton_vs_tilus.common.problem import Layout, Matmul
+
+MEMORY = ("async copies", "global loads", "global stores")
+
+
+def compiled_widths(
+    full_name: str, problem: Matmul, padding: int, *, announce: Callable[[str], None]
+) -> list[dict[str, dict[str, int]]] | str:
+    """Of each GPU kernel {group: {class: count}} of MEMORY, for the default config and rows of A and B that are
+    `padding` elements longer than the problem's; or why this Triton does not compile the kernel."""
+    os.environ.pop("TRITON_INTERPRET", None)
+    announce(full_name)
+    from triton_vs_tilus.bench import contenders
+    from triton_vs_tilus.kernels_triton import launching
+
+    kernel = contenders.find(full_name)
+    if reason := kernel.supports(problem, None):
+        return reason
+    dense = contiguous(problem)
+    row_of_b = "stride_bn" if problem.layout is Layout.NK else "stride_bk"
+    padded = {name: getattr(dense, name) + padding for name in ("stride_am", row_of_b)}
+    plan = kernel.plan(problem, kernel.default_config(problem), dense._replace(**padded))
+    with TemporaryDirectory() as folder:
+        compiled = resources._compile_triton(partial(launching.build_plan, plan), "sm_90a", Path(folder))
+    return [{group: dict(one.instructions.get(group, {})) for group in MEMORY} for one in compiled]
