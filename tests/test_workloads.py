@@ -62,6 +62,18 @@ def test_the_crossover_goes_along_both_axes_and_has_each_problem_once():
     assert {(16, 16, 8192), (1024, 1024, 8192), (64, 64, 8192), (64, 64, 256), (64, 64, 32768)} <= set(chosen)
 
 
+def test_each_cliff_stands_beside_what_it_is_measured_against():
+    """K = 7176 and 7175 beside 7168, of few and of many tokens; and the routers of 384 tokens."""
+    chosen = workloads.problems("cliffs")
+    assert {(name, of.dtype, of.layout, of.epilogue) for name, of in chosen} == {
+        ("cliffs", BF16, Layout.NK, Epilogue.NONE)
+    }
+    names = [of.name for _, of in chosen]
+    assert len(set(names)) == len(names) == 12
+    depths = {f"{tokens}x256x{k}-bf16-nk" for tokens in (16, 256) for k in (7168, 7175, 7176)}
+    assert depths | {f"384x{n}x{k}-bf16-nk" for n in (128, 256, 512) for k in (2048, 7168)} == set(names)
+
+
 def test_the_squares_of_w4a16_are_the_papers():
     """Its tables: M = 1 and 16, N = K = 512 to 16384, groups of 128, asymmetric; and again in bf16."""
     squares = [(m, size, size) for m in (1, 16) for size in (512, 1024, 2048, 4096, 8192, 16384)]
