@@ -4,7 +4,8 @@
     python bench/tuned.py NEW.jsonl       # these rows in place of the recorded ones
 
 Exits 1 where a kernel is faster with more tokens than with fewer by more than 3 %, so that the fewer have to be
-searched again, and where rows have a table that is in no commit.
+searched again, and where rows have a table that is in no commit. Printed last: the commands that search again, by
+device. A search whose result is in the cache (<user cache>/triton-vs-tilus/search) is not repeated: empty that first.
 """
 
 import argparse
@@ -28,32 +29,45 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     from triton_vs_tilus.bench.rows import queries
+    from triton_vs_tilus.bench.rows.row import Row
     from triton_vs_tilus.bench.search import audit
     from triton_vs_tilus.bench.show import tables
     from triton_vs_tilus.common import tuned
 
     out = tables.console(verbose=True)
     files = {path: cli.read_files("FILE", [path]) for path in args.file} or queries.recorded()
+    of_device: dict[str, dict[str, list[Row]]] = {}
+    for path, rows in files.items():
+        for row in rows:
+            of_device.setdefault(tuned.device_slug(row.environment.device), {}).setdefault(path.name, []).append(row)
     found: list[str] = []
+    falls: dict[str, list[audit.Fall]] = {}
+
+    def add_falls(name: str, slug: str, latencies: list[audit.Latency]) -> None:
+        fallen = audit.falls(latencies)
+        falls.setdefault(slug, []).extend(fallen)
+        found.extend(f"{name}: {fall}" for fall in fallen)
+
     for slug in tuned.devices():
         lines = [[name, *(f"{count:g}" for count in astuple(counts))] for name, counts in audit.searched(slug).items()]
         header = ["kernel", *(field.name.replace("_", " ") for field in fields(audit.Searched))]
         foot = "whole, part: of the space; stale: of a former kernel or space; unknown: nobody knows"
         out.print(tables.Table(f"tuned on {slug}", header, lines, foot=foot))
-        found += [f"{slug}: {fall}" for fall in audit.falls(audit.of_table(slug))]
-    for path, rows in files.items():
-        found += [f"{path.name}: {fall}" for fall in audit.falls(audit.of_rows(rows))]
-    for slug in sorted({tuned.device_slug(row.environment.device) for rows in files.values() for row in rows}):
+        add_falls(slug, slug, audit.of_table(slug))
+    for slug, by_file in of_device.items():
+        for name, rows in by_file.items():
+            add_falls(name, slug, audit.of_rows(rows))
+    for slug, by_file in sorted(of_device.items()):
         try:
             committed = audit.tables_in_git(slug)
         except RuntimeError as error:
             print(f"rows are not held against committed tables: {error}", file=sys.stderr)
             break
-        for path, rows in files.items():
-            of_device = [row for row in rows if tuned.device_slug(row.environment.device) == slug]
-            if missing := audit.not_in_git(of_device, committed):
-                found.append(f"{path.name}: {len(missing)} of {len(of_device)} rows have a table that is in no commit")
-    for line in found:
+        for name, rows in by_file.items():
+            if missing := audit.not_in_git(rows, committed):
+                found.append(f"{name}: {len(missing)} of {len(rows)} rows have a table that is in no commit")
+    again = [f"{slug}: {command}" for slug, fallen in falls.items() for command in audit.searches(fallen)]
+    for line in found + again:
         out.print(line, markup=False)
     return ExitCode.FAILED if found else ExitCode.OK
 

@@ -10,7 +10,7 @@ import made_rows
 import pytest
 from msgspec import structs
 
-from triton_vs_tilus.bench import contenders, sources
+from triton_vs_tilus.bench import compare, contenders, sources, workloads
 from triton_vs_tilus.bench import tuned as command
 from triton_vs_tilus.bench.cli import run_command
 from triton_vs_tilus.bench.rows import queries
@@ -73,6 +73,19 @@ def test_a_latency_that_falls_as_tokens_grow_is_told():
     ]
     assert audit.falls([*latencies, *others]) == [fall]
     assert audit.falls(latency for latency in latencies if latency[1].m != 16) == []
+
+
+def test_what_fell_is_searched_again_by_one_command_a_kernel():
+    """Which finds kernel and problems by the names that it gives."""
+    few, more = problem_of(1), problem_of(16, layout=Layout.KN)
+    names = ["triton/atomic", "triton/atomic", "tilus/atomic", "tilus/semaphore.fp32@s2", "triton/atomic@tilus"]
+    fallen = [audit.Fall(name, few, 2.0, problem_of(64), 1.0) for name in names]
+    commands = audit.searches([audit.Fall("triton/atomic", more, 2.0, problem_of(64), 1.0), *fallen])
+    words = [command.split() for command in commands]
+    assert [(line[:2], line[-2:]) for line in words] == 2 * [(["python", "bench/compare.py"], ["--tune", "full"])]
+    asked = [compare.parser().parse_args(line[2:]) for line in words]
+    assert [args.only for args in asked] == [["tilus/atomic"], ["triton/atomic"]]
+    assert [[workloads.named(name)[1] for name in args.problem] for args in asked] == [[few], [more, few]]
 
 
 @pytest.fixture
@@ -142,7 +155,10 @@ def test_the_command_fails_on_a_table_that_contradicts_itself(history, tuned_tab
     assert run_command(command.main, []) == 0
     tuned.write("made-up", [entry(problem_of(16), us=2.9, source=current, **whole)], shipped=True)
     assert run_command(command.main, []) == 1
-    assert "made-up: triton/atomic: 2.90 us on 16x256x7168" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "made-up: triton/atomic: 2.90 us on 16x256x7168" in told
+    problems = " ".join(f"--problem {problem_of(tokens).name}" for tokens in (1, 2, 4))
+    assert f"--only triton/atomic {problems} --tune full" in told
     tuned.write("made-up", [entry(problem_of(16), us=3.3, source=current, **whole)], shipped=True)
     of_no_commit = made_rows.row("triton/decompose_k.vector")
     environment = structs.replace(of_no_commit.environment, device="NVIDIA Made-Up", tuned="0123456789ab")

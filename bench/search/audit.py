@@ -55,6 +55,20 @@ def falls(latencies: Iterable[Latency]) -> list[Fall]:
     return sorted(found, key=lambda fall: (fall.contender, fall.fewer.name))
 
 
+def searches(of: Iterable[Fall]) -> list[str]:
+    """The commands that search their fewer tokens again, one a kernel. Without a config that a name gives itself
+    (`@s4`), or takes from the other language (`@tilus`): those are not searched."""
+    names: dict[str, set[str]] = {}
+    for fall in of:
+        if "@" not in fall.contender:
+            names.setdefault(fall.contender, set()).add(fall.fewer.name)
+    return [
+        f"python bench/compare.py --only {contender} {' '.join(f'--problem {name}' for name in sorted(problems))} "
+        "--tune full"
+        for contender, problems in sorted(names.items())
+    ]
+
+
 def of_table(slug: str) -> list[Latency]:
     """Those of the entries whose searches took one."""
     return [
