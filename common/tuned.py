@@ -64,6 +64,10 @@ DATA_VARIABLE = "TRITON_VS_TILUS_DATA"
 # The largest summed |log2| distance: a factor of 64 over all sizes together. In the rows recorded on an H200, configs
 # from nearer problems mostly kept 0.9x of the searched speed; configs from farther ones did no better than the
 # heuristic.
+# All sizes count alike. Twice M, N or K, half of K, or the ratio of the numbers of blocks beside them chose another
+# config at 3 to 10 of the 118 searched entries for which several borrowed configs were timed; none was better by more
+# than the noise. Those are configs that some search or run has tried. To choose a rule takes the config of each rule on
+# problems kept apart from the tables (routers of `models`, T between the recorded ones), timed beside the searched one.
 FAR = 6.0
 # Devices with the multiprocessors, shared memory and L2 of another one, by slug; what differs is the memory's speed.
 STAND_INS = {"h100-80gb-hbm3": "h200"}
