@@ -16,8 +16,8 @@ MEMORY = ("async copies", "global loads", "global stores")
 
 def compiled_widths(
     full_name: str, problem: Matmul, padding: int, *, announce: Callable[[str], None]
-) -> list[dict[str, dict[str, int]]] | str:
-    """Of each GPU kernel {group: {class: count}} of MEMORY, for the default config and rows of A and B that are
+) -> list[dict[str, list[str]]] | str:
+    """Of each GPU kernel {group: classes} of MEMORY, for the default config and rows of A and B that are
     `padding` elements longer than the problem's; or why this Triton does not compile the kernel."""
     os.environ.pop("TRITON_INTERPRET", None)
     announce(full_name)
@@ -33,4 +33,4 @@ def compiled_widths(
     plan = kernel.plan(problem, kernel.default_config(problem), dense._replace(**padded))
     with TemporaryDirectory() as folder:
         compiled = resources._compile_triton(partial(launching.build_plan, plan), "sm_90a", Path(folder))
-    return [{group: dict(one.instructions.get(group, {})) for group in MEMORY} for one in compiled]
+    return [{group: sorted(one.instructions.get(group, ())) for group in MEMORY} for one in compiled]

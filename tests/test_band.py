@@ -160,7 +160,7 @@ ROWS = {"dense": (7168, 0), "k_of_8": (7176, 0), "padded_by_8": (7168, 8)}
 
 
 @cache
-def widths() -> dict[tuple[str, Layout, str], list[dict[str, dict[str, int]]] | str | Died]:
+def widths() -> dict[tuple[str, Layout, str], list[dict[str, list[str]]] | str | Died]:
     """Of every product with every layout and ROWS, compiled together."""
     wanted = {}
     for name, layout, (rows, (k, padding)) in product(PRODUCTS, Layout, ROWS.items()):
@@ -176,7 +176,7 @@ def widths() -> dict[tuple[str, Layout, str], list[dict[str, dict[str, int]]] | 
 @pytest.mark.parametrize("layout", Layout)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_rows_of_8_are_moved_as_rows_of_16_are(name, layout, rows):
-    """By the same instructions, of which those that read operands are as wide as there are."""
+    """By instructions as wide, of which those that read operands are as wide as there are."""
     found, dense = widths()[name, layout, rows], widths()[name, layout, "dense"]
     if isinstance(found, str):
         pytest.skip(found)
