@@ -25,8 +25,9 @@ from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import launching, wgmma
 from triton_vs_tilus.kernels_tilus.configs import BandConfig
 from triton_vs_tilus.kernels_tilus.dependent_launch import after_kernel_before
-from triton_vs_tilus.kernels_tilus.epilogue import EpilogueScript
+from triton_vs_tilus.kernels_tilus.epilogue import EpilogueScript, view_of_c
 from triton_vs_tilus.kernels_tilus.mma import MmaProduct
+from triton_vs_tilus.kernels_tilus.partials import WIDEST, holds_pairs_of_a_row, in_rows
 from triton_vs_tilus.kernels_tilus.simt import SimtProduct
 from triton_vs_tilus.kernels_tilus.wgmma_specialized import WgmmaSpecializedProduct
 
@@ -46,8 +47,8 @@ class Tile(NamedTuple):
 
 
 class Vectors(NamedTuple):
-    """Elements that one access may move: along K (of A, and of B stored [N, K]), along N, and of C: there 2 or 1, as
-    a thread of an mma holds two side by side, or 0 for an `out` without unit stride along N."""
+    """Elements that one access may move: along K (of A, and of B stored [N, K]), along N, and of C: there 16 bytes of
+    them; or 2 or 1, as a thread of an mma holds two side by side; or 0 for an `out` without unit stride along N."""
 
     k: int
     n: int
@@ -89,6 +90,8 @@ class BandScript(MmaProduct, WgmmaSpecializedProduct, SimtProduct, EpilogueScrip
         self.grouped = build.grouped
         self.vector_k, self.vector_n, _ = build.vectors
         self.vector_b = self.vector_k if self.stored_nk else self.vector_n
+        wide = self.vector_c * self.out_dtype.nbytes == WIDEST
+        self.stored_in_rows = wide and holds_pairs_of_a_row(self.engine)
 
     def pid_m_of(self, group_m: int32, groups: int32) -> int32:
         """Which row of tiles is this block's, in the grid of common.kernel.Grid."""
@@ -225,6 +228,28 @@ class BandScript(MmaProduct, WgmmaSpecializedProduct, SimtProduct, EpilogueScrip
             self.wgmma_product(transposed, gb, ga, offset_n, offset_m, k_begin, k_end, steps_before)
             self.add(acc, self.transpose(transposed), out=acc)
 
+    def finish_product(
+        self,
+        acc: RegisterTensor,
+        bias_ptr: void_p,
+        c_ptr: void_p,
+        m: int32,
+        n: int32,
+        stride_cm_units: int32,
+        stride_cn: int32,
+        offset_m: int32,
+        offset_n: int32,
+    ) -> None:
+        """`finish` of sums as the product leaves them, by all of its warps: in whole lines where C is aligned to
+        them, through the shared memory of the product."""
+        self.apply_epilogue(acc, bias_ptr, n, offset_n)
+        if self.stored_in_rows:
+            gc = view_of_c(self, c_ptr, m, n, stride_cm_units, stride_cn)
+            rounded = self.cast(acc, dtype=self.out_dtype)
+            self.store_global(gc, in_rows(self, rounded), offsets=[offset_m, offset_n])
+        else:
+            self.store(acc, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+
 
 # Functions, and not methods: what a method of a Script returns lies outside of its scope. They take sizes and declare
 # strides as variables: tilus 0.2.0 loses a view whose shape is a product, and its TMA takes a stride that is one for 0.
@@ -308,15 +333,16 @@ def vectors(problem: Matmul, placement: Placement) -> Vectors:
     beside_b = along_k if problem.layout is Layout.NK else along_n
     beside_b += [max(strides_b), placement.align_b // itemsize]
     along_n.append(placement.align_bias // itemsize)
-    paired = placement.align_c % (2 * problem.out_dtype.itemsize) == 0
-    return Vectors(_widest(along_k), _widest(along_n), vector_c(problem.n, placement.out_strides, paired))
+    of_c = vector_c(problem.n, placement.out_strides, placement.align_c, problem.out_dtype.itemsize)
+    return Vectors(_widest(along_k), _widest(along_n), of_c)
 
 
-def vector_c(n: int, strides: tuple[int, int], paired: bool) -> int:
-    """Vectors.c for C [M, n] of these strides. paired: its address is a multiple of two elements."""
+def vector_c(n: int, strides: tuple[int, int], align: int, itemsize: int) -> int:
+    """Vectors.c for C [M, n] of these strides, at an address that is a multiple of `align` bytes."""
     if strides[1] != 1:
         return 0
-    return 2 if paired and n % 2 == 0 and strides[0] % 2 == 0 else 1
+    widths = (WIDEST // itemsize, 2)
+    return next((w for w in widths if align % (w * itemsize) == 0 and n % w == 0 and strides[0] % w == 0), 1)
 
 
 def _widest(extents: list[int]) -> int:

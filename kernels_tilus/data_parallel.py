@@ -120,11 +120,19 @@ class DataParallelMatmul(BandScript):
                 0, k_units * self.vector_k, 0,
             )
             # fmt: on
-            self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+            self.finish_product(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
 
 
 class PersistentMatmul(BandScript):
     """One block: a program, and its tiles of C."""
+
+    def __init__(self, build):
+        super().__init__(build)
+        if self.engine == "wgmma_specialized":  # on its way to memory C lies beside the stages of the next tile
+            stages = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes * self.num_stages
+            tile = self.block_m * self.block_n * self.out_dtype.nbytes
+            fits = stages + wgmma.BARRIERS_BYTES + tile <= configs.SHARED_MEMORY_LIMIT
+            self.stored_in_rows = self.stored_in_rows and fits
 
     def __call__(
         self,
@@ -185,7 +193,11 @@ class PersistentMatmul(BandScript):
                 )
                 # fmt: on
             walked += steps
-            self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+            self.finish_product(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+            if self.stored_in_rows:
+                if self.engine != "wgmma_specialized":
+                    self.fence.proxy_async()  # the next tile's TMA writes where this one has been copied to
+                self.sync()
 
         if self.engine == "wgmma_specialized":
             self.sync()

@@ -55,9 +55,9 @@ def _least_registers(block_m: int, block_n: int, block_k: int, num_warps: int) -
     return min(of_warp, default=None)
 
 
-def layout_of_total(rows: int, columns: int, num_warps: int) -> RegisterLayout:
-    """An fp32 tile in which the sums of warps meet: up to 16 bytes of a row a thread, and no element in two."""
-    width = gcd(WIDEST_SUMS, max(1, rows * columns // (32 * num_warps)))
+def layout_of_total(rows: int, columns: int, num_warps: int, widest: int = WIDEST_SUMS) -> RegisterLayout:
+    """A tile in which the sums of warps meet: up to `widest` elements of a row a thread, and no element in two."""
+    width = gcd(widest, max(1, rows * columns // (32 * num_warps)))
     return auto_local_spatial(32 * num_warps, [rows, columns // width]).local(1, width)
 
 

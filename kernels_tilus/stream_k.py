@@ -157,7 +157,10 @@ class StreamKMatmul(ArrivalScript):
             # fmt: on
 
             if not shared:
-                self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+                self.finish_product(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+                if self.stored_in_rows:
+                    self.fence.proxy_async()  # the next tile's TMA writes where this one has been copied to
+                    self.sync()
             else:
                 # Who shares the tile is worked out behind the product: copies would wait for the divisions.
                 first_program: int32 = self.program_of(first_step, share, longer)

@@ -414,8 +414,7 @@ def plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places, *, vari
     meet = meeting(variant, config)
     meets = meet != "none"
     sums = Slot.SUMS if meet == "atomic" else Slot.SCRATCH
-    paired = places.align_c % (2 * problem.dtype.itemsize) == 0
-    vector_c = band.vector_c(n, (places.stride_cm, places.stride_cn), paired=paired)
+    vector_c = band.vector_c(n, (places.stride_cm, places.stride_cn), places.align_c, problem.dtype.itemsize)
     launch = Launch(
         _script(problem, config, meet, vector_c),
         (
