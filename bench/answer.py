@@ -21,9 +21,7 @@ if __name__ == "__main__":
 from triton_vs_tilus.bench.cli import DTYPES, EPILOGUES, EXIT_CODES, LAYOUTS, ExitCode, UsageError, has_gpu, run_command
 
 if TYPE_CHECKING:
-    from triton_vs_tilus.bench.rows.answers import Answer
-    from triton_vs_tilus.common.problem import Matmul
-    from triton_vs_tilus.common.w4a16 import W4A16Matmul
+    from triton_vs_tilus.bench.rows.answers import Answer, Files, Product
 
 CLOCKS = ("cold", "graph", "warm")
 
@@ -54,14 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     if args.measure and not has_gpu():
         raise UsageError("--measure: there is no CUDA device, and nothing is timed without one")
-    from triton_vs_tilus.bench.rows import answers
+    from triton_vs_tilus.bench.rows import answers, queries
+    from triton_vs_tilus.bench.rows.row import LANGUAGES
     from triton_vs_tilus.bench.show.answer import screen
-    from triton_vs_tilus.common.kernel import LANGUAGES
 
     languages = LANGUAGES if args.language is None else (args.language,)
+    files = queries.recorded()
     try:
-        problem = problem_of(args)
-        found = answers.answer(problem, args.clock, languages, args.deterministic, args.device)
+        problem = problem_of(args, files)
+        found = answers.answer(problem, args.clock, languages, args.deterministic, args.device, files)
     except ValueError as error:
         raise UsageError(str(error)) from error
     for line in screen(problem, found, args.language):
@@ -69,13 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return measured(problem, found, args.clock) if args.measure else ExitCode.OK
 
 
-def problem_of(args: argparse.Namespace) -> "Matmul | W4A16Matmul":
+def problem_of(args: argparse.Namespace, files: "Files") -> "Product":
     """Raises ValueError for what is no shape and no name of a product, for flags that a name leaves nothing to say to,
     and for what a weight of 4 bits does not have."""
-    from triton_vs_tilus.bench import workloads
-    from triton_vs_tilus.common.problem import DTYPES as TORCH_DTYPES
-    from triton_vs_tilus.common.problem import Matmul
-    from triton_vs_tilus.common.w4a16 import W4A16Matmul
+    from triton_vs_tilus.bench.ops import MATMUL, W4A16
+    from triton_vs_tilus.bench.rows.answers import Question
+    from triton_vs_tilus.bench.shapes import parse_shape
 
     def refuse(flags: Sequence[str], beside: str) -> None:
         for flag in flags:
@@ -84,23 +82,39 @@ def problem_of(args: argparse.Namespace) -> "Matmul | W4A16Matmul":
 
     if "-" in args.shape:
         refuse(("op", "dtype", "layout", "epilogue"), "a problem's name")
-        _, problem = workloads.named(args.shape)
-        if not isinstance(problem, Matmul | W4A16Matmul):
-            raise ValueError(f"problem is {args.shape}, of {problem.op}; accepted: a product")
-        return problem
-    shape = workloads.parse_shape(args.shape)
-    if args.op != "w4a16":
-        return workloads.Asked(args.layout, args.dtype, epilogue=args.epilogue).problem(shape)
-    refuse(("layout", "epilogue"), "--op w4a16")
-    return W4A16Matmul(*shape, TORCH_DTYPES[args.dtype or "fp16"])
+        return _named(args.shape, files)
+    m, n, k = parse_shape(args.shape)
+    if args.op == W4A16:
+        refuse(("layout", "epilogue"), "--op w4a16")
+        dtype = args.dtype or "fp16"
+        return Question(W4A16, {"m": m, "n": n, "k": k, "dtype": dtype, "group_size": 128, "symmetric": False})
+    dtype, layout, epilogue = args.dtype or "bf16", args.layout or "nk", args.epilogue or "none"
+    kind = {"dtype": dtype, "out_dtype": dtype, "layout": layout, "epilogue": epilogue}
+    return Question(MATMUL, {"m": m, "n": n, "k": k, **kind})
 
 
-def measured(problem: "Matmul | W4A16Matmul", found: "Answer", clock: str) -> int:
+def _named(name: str, files: "Files") -> "Product":
+    """Of the rows; what has no row is of workloads, which come with torch. Raises ValueError."""
+    from triton_vs_tilus.bench.rows.answers import PRODUCTS
+
+    recorded = (row.problem for rows in files.values() for row in rows)
+    problem: Product | None = next((record for record in recorded if record.name == name), None)
+    if problem is None:
+        from triton_vs_tilus.bench import workloads
+
+        _, problem = workloads.named(name)
+    if problem.op not in PRODUCTS:
+        raise ValueError(f"problem is {name}, of {problem.op}; accepted: a product")
+    return problem
+
+
+def measured(problem: "Product", found: "Answer", clock: str) -> int:
     """Runs bench/compare.py over the contenders that the answer names. Returns its exit code."""
+    from triton_vs_tilus.bench.ops import OPS
     from triton_vs_tilus.bench.rows.command import problem_words
 
     named = {row.contender for row in (found.fastest, found.best_of("triton"), found.best_of("tilus")) if row}
-    words = problem_words(problem)
+    words = problem_words(OPS[problem.op].problem.from_fields(dict(problem.fields)))
     words += ["--timing", clock, *(word for name in sorted(named) for word in ("--only", name))]
     return subprocess.run([sys.executable, Path(__file__).with_name("compare.py"), *words], check=False).returncode
 

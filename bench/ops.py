@@ -1,28 +1,38 @@
-"""The operations that are compared, and what each is compared with: torch's own answer."""
+"""The operations that are compared, and what each is compared with: torch's own answer.
+
+What reads rows alone needs no torch, which takes seconds to import: an operation's problem is imported when asked for.
+"""
 
 from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from triton_vs_tilus.common.chain import Chain
-from triton_vs_tilus.common.or_reduce import OrReduce
-from triton_vs_tilus.common.problem import Matmul, Problem
-from triton_vs_tilus.common.w4a16 import W4A16Matmul
+if TYPE_CHECKING:
+    from triton_vs_tilus.common.problem import Problem
 
 
 @dataclass(frozen=True)
 class Op:
-    """baseline: the contender that the others are held against."""
+    """baseline  the contender that the others are held against
+    defined_in   the module and the class of its problem, in common
+    fields       of that class, beside m, n, k and dtype
+    """
 
-    problem: type[Problem]
     baseline: str
+    defined_in: tuple[str, str]
+    fields: frozenset[str] = frozenset()
+
+    @property
+    def problem(self) -> "type[Problem]":
+        module, name = self.defined_in
+        return getattr(import_module(f"triton_vs_tilus.common.{module}"), name)
 
 
+MATMUL, W4A16 = "matmul", "w4a16"
 OPS = {
-    op.problem.op: op
-    for op in (
-        Op(Matmul, "torch/mm"),
-        Op(OrReduce, "torch/bitwise_or"),
-        Op(Chain, "torch/chain"),
-        Op(W4A16Matmul, "torch/dequantized_mm"),
-    )
+    MATMUL: Op("torch/mm", ("problem", "Matmul"), frozenset(("out_dtype", "layout", "epilogue"))),
+    "or_reduce": Op("torch/bitwise_or", ("or_reduce", "OrReduce"), frozenset(("constant",))),
+    "chain": Op("torch/chain", ("chain", "Chain"), frozenset(("scoring", "top_k"))),
+    W4A16: Op("torch/dequantized_mm", ("w4a16", "W4A16Matmul"), frozenset(("group_size", "symmetric"))),
 }
 BASELINES = frozenset(op.baseline for op in OPS.values())

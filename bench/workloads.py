@@ -10,13 +10,12 @@ from typing import Any, ClassVar
 import torch
 
 from triton_vs_tilus.bench.models import ROUTERS
+from triton_vs_tilus.bench.shapes import Shape, parse_shape
 from triton_vs_tilus.common.chain import Chain
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.or_reduce import OrReduce
 from triton_vs_tilus.common.problem import DTYPES, Layout, Matmul, Problem
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
-
-Shape = tuple[int, int, int]  # M, N, K
 
 ROUTER_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024)
 ROUTER_HIDDEN = 7168
@@ -208,14 +207,6 @@ class Asked:
             out_dtype=DTYPES[self.out_dtype or dtype],
             epilogue=Epilogue(epilogue or self.epilogue or "none"),
         )
-
-
-def parse_shape(text: str) -> Shape:
-    """'16x256x7168' -> (16, 256, 7168): M, N, K. Raises ValueError for anything else."""
-    if not (match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", text.lower())):
-        raise ValueError(f"shape is {text!r}; accepted: MxNxK, three positive integers, e.g. 16x256x7168")
-    m, n, k = map(int, match.groups())
-    return m, n, k
 
 
 def parse_tokens(text: str) -> list[int]:

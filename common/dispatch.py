@@ -27,10 +27,11 @@ from typing import Any, TypedDict
 import torch
 
 from triton_vs_tilus.common import tuned
+from triton_vs_tilus.common.distance import distance
 from triton_vs_tilus.common.kernel import Config, GroupedConfig, Kernel, is_grouped
 from triton_vs_tilus.common.problem import SHORT_DTYPE, Matmul
 
-__all__ = ["BASELINE", "Choice", "Measured", "choose", "devices", "distance", "path_of", "shared_tokens", "table"]
+__all__ = ["BASELINE", "Choice", "Measured", "choose", "devices", "path_of", "shared_tokens", "table"]
 
 FOLDER = Path(__file__).parent / "measured"
 BASELINE = "torch/mm"
@@ -111,11 +112,6 @@ def table(slug: str) -> tuple[Measured, ...]:
 def shared_tokens(tokens: int) -> int:
     """The power of 4 next to it, the larger of two: what config T tokens take."""
     return 4 ** int((log2(tokens) + 1) // 2)
-
-
-def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """|log2| of the ratio of each size, summed, of two problems' keys, which hold m, n, k."""
-    return sum(abs(log2(other[size] / one[size])) for size in ("m", "n", "k"))
 
 
 def choose(

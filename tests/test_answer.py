@@ -1,7 +1,9 @@
 """The answer for one product, from made-up rows and from those that are checked in."""
 
 import re
-from dataclasses import replace
+import subprocess
+import sys
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -13,14 +15,29 @@ from made_rows import row
 from triton_vs_tilus.bench import answer as command
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.cli import ExitCode, run_command
+from triton_vs_tilus.bench.ops import OPS
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.frame import frame
 from triton_vs_tilus.bench.rows.row import BASELINE
-from triton_vs_tilus.bench.show.answer import NOT_NEAR, REASONS, regimes_table, screen
+from triton_vs_tilus.bench.rows.row import LANGUAGES as ROW_LANGUAGES
+from triton_vs_tilus.bench.show.answer import (
+    MULTIPROCESSORS,
+    NOT_NEAR,
+    REASONS,
+    screen,
+    steps,
+    table_lines,
+    why_lines,
+)
+from triton_vs_tilus.bench.show.answer import cells as table
+from triton_vs_tilus.bench.show.regimes import regimes_table
 from triton_vs_tilus.bench.show.tables import mark_fastest
+from triton_vs_tilus.common import space
 from triton_vs_tilus.common.epilogue import Epilogue
+from triton_vs_tilus.common.kernel import LANGUAGES
 from triton_vs_tilus.common.problem import Layout, Matmul, short_dtype
 from triton_vs_tilus.common.protocol import Protocol
+from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 VECTOR = "triton/decompose_k.vector"
 ROUTER = Matmul(32, 256, 7168, layout=Layout.NK)
@@ -70,7 +87,9 @@ def test_a_language_and_determinism_are_kept():
 
 
 def test_what_was_never_recorded_is_told_with_what_was():
-    told = r"no row is of 32x256x7168-fp32-nk.*dtype bf16, layout nk, epilogue none \(cold, graph, warm\)"
+    told = (
+        r"no row is of dtype fp32, layout nk, epilogue none.*dtype bf16, layout nk, epilogue none \(cold, graph, warm\)"
+    )
     with pytest.raises(ValueError, match=told):
         answers.answer(replace(ROUTER, dtype=torch.float32), files=recorded())
     with pytest.raises(ValueError, match="timed graph"):
@@ -101,7 +120,7 @@ def test_an_epilogue_is_another_kind_and_a_reference_of_another_run_is_named():
     assert found.elsewhere.contender == "torch/compile.default"
     said = "\n".join(screen(relu, found, None))
     assert "8.0 us, 1.50x torch.mm, then relu in torch." in said and "epilogue=Epilogue.RELU" in said
-    assert re.search(r"other run: torch/compile.default +1.20", said)
+    assert re.search(r"best reference: torch/compile.default +1.20 \(.*\) +another run", said)
     assert answers.answer(ROUTER, files=files).elsewhere is None
 
 
@@ -118,7 +137,7 @@ def test_a_regime_has_the_time_in_a_graph_where_that_was_taken():
 
 def test_linear_answers_where_no_kernel_was_timed_by_name():
     nearer = replace(ROUTER, m=ROUTER.m + 1)
-    said_by_it = {"message": f"{VECTOR} [16x16x64]: 7.1 us", "deterministic": False}
+    said_by_it = {"message": f"{VECTOR} [16x16x64]: 7.1 us; measured at {ROUTER.name} (router)", "deterministic": False}
     took = msgspec.structs.replace(made("torch/linear.triton", 7.0, nearer), **said_by_it)
     models = [made(BASELINE, 12.0, nearer), took]
     both = [made(BASELINE, 12.0), made("torch/linear.triton", 7.0), made(VECTOR, 8.0)]
@@ -127,10 +146,13 @@ def test_linear_answers_where_no_kernel_was_timed_by_name():
     assert found.file.name == "models.jsonl" and found.fastest is found.best_of("triton") is took
     assert found.best_of("tilus") is None and found.best_reference is None
     said = "\n".join(screen(nearer, found, None))
-    assert re.search(rf"best triton: torch/linear.triton +7.0 .* takes {VECTOR}", said)
+    assert re.search(rf"best triton: torch/linear.triton +7.0 .* takes {VECTOR},\s+borrowed", said)
     assert f"Why: linear takes {VECTOR}," in said and "import matmul" not in said
     assert "    from triton_vs_tilus.kernels_triton import linear   # a kernel or torch, by the rows" in said
     assert answers.answer(ROUTER, files=files).fastest.contender == VECTOR
+    there = msgspec.structs.replace(took, problem=models[0].problem, message=took.message.replace("32x", "33x"))
+    (line,) = [line for line in table(replace(found, rows=(there, models[0])), None) if "linear" in line[0]]
+    assert line[3] == f"takes {VECTOR}, searched"
     with pytest.raises(ValueError, match="no row is of"):  # it is not deterministic where it chooses by itself
         answers.answer(nearer, deterministic=True, files={Path("made/models.jsonl"): models})
 
@@ -158,6 +180,77 @@ def test_a_weight_of_four_bits_is_answered_by_its_own_rows(capsys):
 
 def test_every_protocol_has_its_reason():
     assert set(REASONS) == {protocol.value for protocol in Protocol} - {"library", "unknown"}
+
+
+def kernel(contender: str, us: float, protocol: str, launches: int, problem=ROUTER):
+    told = {"protocol": protocol, "launches": launches, "config_source": "stale"}
+    return msgspec.structs.replace(made(contender, us, problem), **told)
+
+
+def test_why_names_the_next_protocol_and_how_sure_each_cause_is():
+    lead = kernel("tilus/cluster", 6.0, "cluster", 1)
+    twin, other = kernel("triton/cluster", 6.6, "cluster", 1), kernel("triton/atomic", 7.2, "atomic", 2)
+    found = answers.answer(ROUTER, files={Path("made/rows.jsonl"): [made(BASELINE, 12.0), lead, twin, other]})
+    why, after, same, *_ = why_lines(found)
+    assert why == "Why: cluster: 1 launch; no trip of partial sums to L2 (inferred)."
+    assert after.strip() == "Next, atomic: 2 launches; 1.20x as long (measured), triton/atomic."
+    assert same.strip() == "Same in triton: 1.10x as long (measured); why is open, triton/cluster."
+    near = [made(BASELINE, 12.0), lead, kernel("triton/atomic", 6.05, "atomic", 1)]
+    after = list(why_lines(answers.answer(ROUTER, files={Path("made/rows.jsonl"): near})))[1]
+    assert "1 launch; as fast within noise (measured)" in after
+
+
+def test_every_line_of_the_table_has_its_times_cublas():
+    rows = [made(BASELINE, 12.0), kernel(VECTOR, 8.0, "parallel", 2), made("published_triton/decompose_k.first", 30.0)]
+    found = answers.answer(ROUTER, files={Path("made/rows.jsonl"): rows})
+    cells = {label: (us, times, config) for label, us, times, config in table(found, None)}
+    assert cells["cuBLAS: torch/mm"] == ("12.0", "1.00", "")
+    floor = rows[0].floor["cold"].read_us
+    assert cells["floor, reads the least bytes"] == (f"{floor:.1f}", f"{12.0 / floor:.2f}", "")
+    assert cells[f"best triton: {VECTOR}"][2] == "searched before the kernel changed"
+    assert all(times for _, times, _ in cells.values())
+    assert max(map(len, table_lines(found, None))) <= 100
+
+
+def test_what_torch_offers_stands_beside_the_answer_wherever_it_was_timed():
+    compiled, other = "torch/compile.max_autotune_no_cudagraphs", "torch/compile.max_autotune"
+    here = [made(BASELINE, 12.0), made(VECTOR, 8.0)]
+    there = [made(BASELINE, 12.0), made(compiled, 16.0), made("torch/compile.default", 10.0)]
+    away = [made(BASELINE, 12.0), made(other, 11.0), made("torch/custom_op.fused", 9.0)]
+    for each in away:
+        each.environment = msgspec.structs.replace(each.environment, device="NVIDIA H100")
+    files = {Path("h200/here.jsonl"): here, Path("h200/there.jsonl"): there, Path("h100/away.jsonl"): away}
+    found = answers.answer(ROUTER, device="h200", files=files)
+    cells = {label: (us, times, config) for label, us, times, config in table(found, None)}
+    assert cells[compiled] == ("", "0.75 (0.74-0.76)", "another run")  # the device's own goes before a faster one
+    assert cells["torch/custom_op.fused"] == ("", "1.33 (1.32-1.35)", "on H100")
+    assert "best reference: torch/compile.default" in cells and other not in cells
+    alone = answers.answer(ROUTER, languages=("triton",), device="h200", files=files)
+    assert not any("torch/c" in label for label, *_ in table(alone, "triton"))
+
+
+def test_a_language_that_was_not_timed_with_this_clock_is_named():
+    captured = [made(BASELINE, 12.0, timings=("graph",)), made(VECTOR, 8.0, timings=("graph",))]
+    plain = [made(BASELINE, 12.0), made(VECTOR, 8.0), made("tilus/semaphore.fp32", 7.0)]
+    files = {Path("made/captured.jsonl"): captured, Path("made/plain.jsonl"): plain}
+    said = "tilus: not timed with this clock"
+    found = answers.answer(ROUTER, "graph", files=files)
+    assert said in list(table_lines(found, None)) and said not in list(table_lines(found, "triton"))
+    assert said not in list(table_lines(answers.answer(ROUTER, files=files), None))
+    assert answers.answer(ROUTER, "graph", files={Path("made/captured.jsonl"): captured}).untimed == ()
+
+
+def test_rows_at_these_sizes_of_another_kind_are_named_by_their_flags():
+    kn = Matmul(64, 64, 16384, layout=Layout.KN)
+    kinds = [kn, replace(kn, epilogue=Epilogue.RELU), replace(kn, dtype=torch.float16)]
+    files = {Path("made/rows.jsonl"): [made(name, 9.0, of) for of in (*kinds, ROUTER) for name in (BASELINE, VECTOR)]}
+    asked = replace(kn, layout=Layout.NK)
+    found = answers.answer(asked, files=files)
+    assert found.other_flags == ("--layout kn", "--layout kn --epilogue relu")
+    assert next(screen(asked, found, None)) == "Recorded at this shape with --layout kn, --layout kn --epilogue relu."
+    with pytest.raises(ValueError, match="Recorded at this shape with --layout kn, --layout kn --epilogue relu"):
+        answers.answer(replace(asked, epilogue=Epilogue.RELU), files=files)
+    assert answers.answer(kn, files=files).other_flags == ()
 
 
 def test_the_screen_is_narrow_and_its_call_is_the_kernels(capsys):
@@ -223,3 +316,38 @@ def test_far_from_all_rows_no_call_is_given():
     for problem, near in ((replace(ROUTER, m=2 * ROUTER.m), True), (replace(ROUTER, m=64 * ROUTER.m), False)):
         said = "\n".join(screen(problem, answers.answer(problem, files=files), None))
         assert ("import matmul" in said) is near and said.startswith(NOT_NEAR) is not near
+
+
+@pytest.mark.parametrize("words", [["24x160x5120"], ["16x8192x8192", "--op", "w4a16"], ["64x64x16384-bf16-kn-relu"]])
+def test_an_answer_does_not_wait_for_torch(words):
+    """Whose import takes longer than the rest."""
+    script = f"import sys; sys.argv = {['answer.py', *words]}; from triton_vs_tilus.bench import answer\n"
+    script += "assert answer.main() == 0; assert not {'torch', 'pandas'} & sys.modules.keys()"
+    made = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+
+
+def test_what_is_said_without_torch_is_what_common_says():
+    assert MULTIPROCESSORS == space.MULTIPROCESSORS and ROW_LANGUAGES == LANGUAGES
+    for epilogue in Epilogue:
+        assert steps(epilogue.value) == (epilogue.has_bias, epilogue.activation)
+    for op in OPS.values():
+        assert {field.name for field in fields(op.problem)} == {"m", "n", "k", "dtype", *op.fields}
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["3x16x64"], Matmul(3, 16, 64, layout=Layout.NK)),
+        (
+            ["3x16x64", "--dtype", "fp16", "--layout", "kn", "--epilogue", "bias_relu"],
+            Matmul(3, 16, 64, torch.float16, epilogue=Epilogue.BIAS_RELU),
+        ),
+        (["3x16x128", "--op", "w4a16"], W4A16Matmul(3, 16, 128)),
+        (["3x16x128", "--op", "w4a16", "--dtype", "bf16"], W4A16Matmul(3, 16, 128, torch.bfloat16)),
+        (["w4a16-2x512x512-fp16-g128"], W4A16Matmul(2, 512, 512)),
+    ],
+)
+def test_a_question_has_the_fields_of_its_problem(words, problem):
+    asked = command.problem_of(command.parser().parse_args(words), {})
+    assert asked.op == problem.op and dict(asked.fields) == problem.fields

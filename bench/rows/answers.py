@@ -5,17 +5,40 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
+from typing import Protocol as Interface
 
-from triton_vs_tilus.bench.ops import BASELINES
+from triton_vs_tilus.bench.ops import BASELINES, MATMUL, W4A16
 from triton_vs_tilus.bench.rows import queries
-from triton_vs_tilus.bench.rows.row import ProblemRecord, Row, TimingName
-from triton_vs_tilus.common.dispatch import distance
-from triton_vs_tilus.common.kernel import LANGUAGES
-from triton_vs_tilus.common.problem import Matmul, short_dtype
+from triton_vs_tilus.bench.rows.row import LANGUAGES, ProblemRecord, Row, TimingName
+from triton_vs_tilus.common.distance import distance
 from triton_vs_tilus.common.protocol import Protocol
-from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
+Files = Mapping[Path, Sequence[Row]]
 Candidate = tuple[Path, list[Row]]  # a file, and rows of one problem there that were timed together, the fastest first
+
+PRODUCTS = (MATMUL, W4A16)
+SIZES = ("m", "n", "k")
+# What torch offers to whoever writes no kernel: the best of each stands beside every answer.
+OF_TORCH = ("torch/compile.max_autotune", "torch/custom_op.")
+
+
+class Product(Interface):
+    """What is asked about: a problem of PRODUCTS, the record of one, or a Question. fields: by name, as JSON values."""
+
+    @property
+    def op(self) -> str: ...
+
+    @property
+    def fields(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """A product that nothing but its fields is known of: common's problems have the same ones, and come with torch."""
+
+    op: str
+    fields: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -27,6 +50,10 @@ class Answer:
     timing     that ranks them
     apart      |log2| of the ratio of each size to the problem's, summed: 0 where that very problem was recorded
     elsewhere  the reference with the largest speed-up in other measurements of that problem, where `rows` has none
+    of_torch   of each of OF_TORCH the row with the largest speed-up at that problem: in `rows`, else in other
+               measurements on the device, else on another
+    untimed    the languages that have kernels at that problem, and none that was timed so on the device
+    other_flags   what asks for rows at the problem's very sizes, where `rows` are of other sizes
     """
 
     rows: tuple[Row, ...]
@@ -34,6 +61,9 @@ class Answer:
     timing: TimingName
     apart: float
     elsewhere: Row | None = None
+    of_torch: tuple[Row, ...] = ()
+    untimed: tuple[str, ...] = ()
+    other_flags: tuple[str, ...] = ()
 
     @property
     def fastest(self) -> Row:
@@ -58,6 +88,20 @@ class Answer:
         timed = [(row, row.timing[self.timing]) for row in self.rows]
         return tuple(row for row, t in timed if t.speedup_high >= lead.speedup_low or t.median_us <= within)
 
+    @property
+    def runner_up(self) -> Row | None:
+        """The next kernel whose splits meet otherwise than those of the fastest; None where that is no kernel."""
+        lead = self.fastest
+        others = (row for row in self.rows if is_kernel(row) and row.protocol != lead.protocol)
+        return next(others, None) if is_kernel(lead) else None
+
+    @property
+    def twin(self) -> Row | None:
+        """The fastest kernel of the other language whose splits meet as those of the fastest; None likewise."""
+        lead = self.fastest
+        others = (row for row in self.rows if row.protocol == lead.protocol and row.language != lead.language)
+        return next(filter(is_kernel, others), None) if is_kernel(lead) else None
+
     def best_of(self, language: str) -> Row | None:
         return next((row for row in self.rows if written_in(row) == language), None)
 
@@ -69,14 +113,18 @@ class Answer:
     def us(self, row: Row) -> float:
         return row.timing[self.timing].median_us
 
+    def lead_over(self, row: Row) -> float:
+        """How many times as long as the fastest it takes."""
+        return self.us(row) / self.us(self.fastest)
+
 
 def answer(
-    problem: Matmul | W4A16Matmul,
+    problem: Product,
     timing: TimingName = "cold",
     languages: Sequence[str] = LANGUAGES,
     deterministic: bool = False,
     device: str | None = None,
-    files: Mapping[Path, Sequence[Row]] | None = None,
+    files: Files | None = None,
 ) -> Answer:
     """The rows of the nearest recorded problem of the same kind: operation, epilogue, dtype, layout, groups. `linear`,
     which takes one of this project's kernels, answers where none of them was timed by name.
@@ -88,14 +136,18 @@ def answer(
     Raises ValueError where no row is of this kind, timing and device, with those that there are.
     """
     files = queries.recorded() if files is None else files
-    files = of_device(files, device)
-    found = candidates(problem, timing, languages, deterministic, files)
+    of_one = of_device(files, device)
+    found = candidates(problem, timing, languages, deterministic, of_one)
     if not answering(found):
-        raise ValueError(f"no row is of {problem.name} or like it, timed {timing}: {kinds_of(files, problem.op)}")
-    return nearest(problem, timing, found)
+        kind = kind_of(problem).removeprefix(f"{problem.op}, ")
+        flags = ", ".join(other_flags(problem, of_one))
+        here = f". Recorded at this shape with {flags}" if flags else ""
+        raise ValueError(f"no row is of {kind}, timed {timing}: {kinds_of(of_one, problem.op)}{here}")
+    made = nearest(problem, timing, found, files, deterministic)
+    return made if made.apart == 0 else replace(made, other_flags=other_flags(problem, of_one))
 
 
-def of_device(files: Mapping[Path, Sequence[Row]], device: str | None = None) -> dict[Path, Sequence[Row]]:
+def of_device(files: Files, device: str | None = None) -> dict[Path, Sequence[Row]]:
     """The files of a device, by its slug; None takes the one with the most rows. Raises ValueError for one without."""
     counts: Counter[str] = Counter()
     for path, rows in files.items():
@@ -107,11 +159,11 @@ def of_device(files: Mapping[Path, Sequence[Row]], device: str | None = None) ->
 
 
 def candidates(
-    problem: Matmul | W4A16Matmul,
+    problem: Product,
     timing: TimingName,
     languages: Sequence[str],
     deterministic: bool,
-    files: Mapping[Path, Sequence[Row]],
+    files: Files,
 ) -> list[Candidate]:
     """The measurements of this kind, whatever their sizes, with what of them may answer."""
     return [
@@ -126,28 +178,64 @@ def answering(found: Iterable[Candidate]) -> list[Candidate]:
     return [candidate for candidate in found if any(written_in(row) in LANGUAGES for row in candidate[1])]
 
 
-def nearest(problem: Matmul | W4A16Matmul, timing: TimingName, found: Sequence[Candidate]) -> Answer:
-    """The answer of the candidate whose sizes are nearest. found: one of them `answering`."""
+def nearest(
+    problem: Product, timing: TimingName, found: Sequence[Candidate], files: Files, deterministic: bool
+) -> Answer:
+    """The answer of the candidate whose sizes are nearest. found: one of them `answering`. files: of all devices, where
+    what stands beside the answer is from."""
 
     def rank(candidate: Candidate) -> tuple[float, bool, int, str]:
         record = candidate[1][0].problem
         return (
-            -distance(_sizes(record), _sizes(problem)),
-            record.dtype == short_dtype(problem.dtype),
+            -distance(record.fields, problem.fields),
+            record.dtype == problem.fields["dtype"],
             *weight(candidate),
         )
 
     path, together = max(answering(found), key=rank)
     record = together[0].problem
-    made = Answer(tuple(together), path, timing, distance(_sizes(record), _sizes(problem)))
+    made = Answer(tuple(together), path, timing, distance(record.fields, problem.fields))
+    there = {
+        file: [row for row in rows if row.problem == record and (row.deterministic or not deterministic)]
+        for file, rows in files.items()
+    }
+    made = replace(made, of_torch=_of_torch(made, there), untimed=_untimed(made, there))
     if made.best_reference is not None:
         return made
     others = [row for _, rows in found for row in rows if row.problem == record and _is_reference(row)]
     return replace(made, elsewhere=max(others, key=lambda row: row.timing[timing].speedup, default=None))
 
 
-def _sizes(problem: Matmul | W4A16Matmul | ProblemRecord) -> dict[str, int]:
-    return {"m": problem.m, "n": problem.n, "k": problem.k}
+def _of_torch(made: Answer, there: Files) -> tuple[Row, ...]:
+    def rank(candidate: tuple[Path, Row]) -> tuple[bool, bool, float]:
+        file, row = candidate
+        return row in made.rows, file.parent == made.file.parent, row.timing[made.timing].speedup
+
+    timed = [(file, row) for file, rows in there.items() for row in queries.passed(rows, made.timing)]
+    kinds = [[one for one in timed if one[1].contender.startswith(kind)] for kind in OF_TORCH]
+    return tuple(max(of_kind, key=rank)[1] for of_kind in kinds if of_kind)
+
+
+def _untimed(made: Answer, there: Files) -> tuple[str, ...]:
+    here = [row for file, rows in there.items() if file.parent == made.file.parent for row in rows if is_kernel(row)]
+    timed = {row.language for row in here if made.timing in row.timing}
+    return tuple(name for name in LANGUAGES if name in {row.language for row in here} - timed)
+
+
+def other_flags(problem: Product, files: Files) -> tuple[str, ...]:
+    """What asks for the products of the very sizes that were recorded, and are of another kind."""
+    if problem.op != MATMUL:
+        return ()
+    sizes = tuple(problem.fields[size] for size in SIZES)
+    recorded = {row.problem for rows in files.values() for row in rows if is_kernel(row) and row.problem.shape == sizes}
+    found = set()
+    for record in recorded:
+        if record.op == MATMUL and record.out_dtype == record.dtype and kind_of(record) != kind_of(problem):
+            flags = [f"--layout {record.layout}"]
+            flags += [] if record.epilogue == "none" else [f"--epilogue {record.epilogue}"]
+            flags += ["--dtype fp32"] if record.dtype == "fp32" else []
+            found.add(" ".join(flags))
+    return tuple(sorted(found))
 
 
 def weight(candidate: Candidate) -> tuple[int, str]:
@@ -176,7 +264,7 @@ def _is_reference(row: Row) -> bool:
 
 def _measurements(
     rows: Iterable[Row],
-    problem: Matmul | W4A16Matmul,
+    problem: Product,
     timing: TimingName,
     languages: Sequence[str],
     deterministic: bool,
@@ -194,23 +282,24 @@ def of_kind(rows: Iterable[Row], kind: str) -> list[Row]:
     return [row for row in rows if _kind_of_record(row.problem) == kind]
 
 
-def kind_of(problem: Matmul | W4A16Matmul) -> str:
-    """What a time depends on beside the sizes, in words; an epilogue too, other than a tuned config."""
-    words = [problem.op, *(f"{name} {value}" for name, value in problem.key.items() if name not in ("m", "n", "k"))]
-    if isinstance(problem, Matmul):
-        words += [f"epilogue {problem.epilogue.value}"]
-        words += ["into fp32"] if problem.out_dtype is not problem.dtype else []
-    return ", ".join(words)
+def kind_of(problem: Product) -> str:
+    """What a time depends on beside the sizes, in words. Of products of two halves both half precisions are one kind:
+    the same bytes, the same tensor cores."""
+    kind = {name: value for name, value in problem.fields.items() if name not in SIZES}
+    dtype, out_dtype = kind["dtype"], kind.pop("out_dtype", kind["dtype"])
+    if problem.op == MATMUL and dtype == "fp16":
+        kind["dtype"] = "bf16"
+    words = [problem.op, *(f"{name} {value}" for name, value in kind.items())]
+    return ", ".join([*words, *([f"into {out_dtype}"] if out_dtype != dtype else [])])
 
 
 @cache
 def _kind_of_record(record: ProblemRecord) -> str | None:
-    """None of what is no matmul."""
-    problem = record.to_problem()
-    return kind_of(problem) if isinstance(problem, Matmul | W4A16Matmul) else None
+    """None of what is no product."""
+    return kind_of(record) if record.op in PRODUCTS else None
 
 
-def kinds_of(files: Mapping[Path, Sequence[Row]], op: str) -> str:
+def kinds_of(files: Files, op: str) -> str:
     """'there are ...': the kinds of an operation that were recorded, with their timings."""
     timings: dict[str, set[str]] = defaultdict(set)
     for rows in files.values():

@@ -2,13 +2,16 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from triton_vs_tilus.common.problem import Matmul, Problem
+from triton_vs_tilus.bench.ops import MATMUL
+
+if TYPE_CHECKING:
+    from triton_vs_tilus.common.problem import Problem
 
 
 def command_of(
-    problem: Problem,
+    problem: "Problem",
     contender: str,
     asked: Sequence[str],
     more: Mapping[str, Any],
@@ -31,14 +34,14 @@ def flags(more: Mapping[str, Any]) -> list[str]:
     return [word for name, value in more.items() for word in (f"--{name}", *([] if value is True else [str(value)]))]
 
 
-def problem_words(problem: Problem) -> list[str]:
+def problem_words(problem: "Problem") -> list[str]:
     """The words that ask for one problem."""
-    if not isinstance(problem, Matmul):
+    if problem.op != MATMUL:
         return ["--problem", problem.name]
     fields = problem.fields
     words = [
         "--shape",
-        f"{problem.m}x{problem.n}x{problem.k}",
+        "{m}x{n}x{k}".format_map(fields),
         "--dtype",
         fields["dtype"],
         "--layout",

@@ -4,14 +4,15 @@ The structs check what they are made from: a field that is missing, unknown or o
 it. Times are in microseconds. A field that older rows lack has a default, and is not written where it has that.
 """
 
-import dataclasses
 import json
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from triton_vs_tilus.bench.ops import OPS
-from triton_vs_tilus.common.problem import Matmul, Problem
+from triton_vs_tilus.bench.ops import MATMUL, OPS
+
+if TYPE_CHECKING:
+    from triton_vs_tilus.common.problem import Problem
 
 SCHEMA = 4
 
@@ -28,7 +29,8 @@ Status = Literal[
 ]
 ConfigSource = Literal["search", "tuned", "stale", "nearest", "split", "matched", "heuristic"]
 
-BASELINE = OPS[Matmul.op].baseline
+BASELINE = OPS[MATMUL].baseline
+LANGUAGES = ("triton", "tilus")  # common.kernel's by name, which come with torch there
 
 Key = tuple[str, str, tuple[str, ...]]
 TimingName = Literal["cold", "graph", "warm", "host"]
@@ -40,6 +42,9 @@ TEMPERATURES: dict[TimingName, str] = {
     "host": "host time of a call",
 }
 Config = dict[str, int | bool | str]  # the fields of a kernel's config, which differ by kernel
+
+
+_BESIDE_FIELDS = ("name", "op", "flops", "least_bytes")
 
 
 class ProblemRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -68,25 +73,28 @@ class ProblemRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def __post_init__(self) -> None:
         if self.op not in OPS:
             raise ValueError(f"unknown operation {self.op!r}; accepted: {', '.join(OPS)}")
-        kind: Any = OPS[self.op].problem
-        own = {field.name for field in dataclasses.fields(kind)}
-        given = {name for name in self.__struct_fields__ if getattr(self, name) is not None}
-        given -= {"name", "op", "flops", "least_bytes"}
+        own, given = {"m", "n", "k", "dtype", *OPS[self.op].fields}, self.fields.keys()
         if given != own:
             raise ValueError(f"fields {sorted(given ^ own)} differ from those of operation {self.op}")
 
     @classmethod
-    def from_problem(cls, problem: Problem) -> "ProblemRecord":
+    def from_problem(cls, problem: "Problem") -> "ProblemRecord":
         sizes = {"flops": problem.flops, "least_bytes": problem.least_bytes}
         return msgspec.convert({"name": problem.name, "op": problem.op, **problem.fields, **sizes}, cls)
 
-    def to_problem(self) -> Problem:
-        return OPS[self.op].problem.from_fields(msgspec.to_builtins(self))
+    def to_problem(self) -> "Problem":
+        return OPS[self.op].problem.from_fields(self.fields)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """As the problem's own `fields`."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in values.items() if value is not None and name not in _BESIDE_FIELDS}
 
     @property
     def is_plain_product(self) -> bool:
         """Whether it is what torch.mm computes: a product without an epilogue, in the dtype of its inputs."""
-        return self.op == Matmul.op and self.epilogue == "none" and self.out_dtype == self.dtype
+        return self.op == MATMUL and self.epilogue == "none" and self.out_dtype == self.dtype
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -1,47 +1,49 @@
 """An answer as a screen: who is fastest and by how much, why, and the lines that call it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from textwrap import wrap
 
-from triton_vs_tilus.bench.ops import BASELINES
-from triton_vs_tilus.bench.rows.answers import Answer, is_kernel, written_in
-from triton_vs_tilus.bench.rows.row import TEMPERATURES, Row
-from triton_vs_tilus.bench.show.tables import Table
-from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.kernel import LANGUAGES, cdiv
-from triton_vs_tilus.common.problem import Layout, Matmul, short_dtype
-from triton_vs_tilus.common.space import MULTIPROCESSORS
-from triton_vs_tilus.common.w4a16 import W4A16Matmul
+from triton_vs_tilus.bench.ops import BASELINES, W4A16
+from triton_vs_tilus.bench.rows.answers import SIZES, Answer, Product, is_kernel, written_in
+from triton_vs_tilus.bench.rows.row import LANGUAGES, TEMPERATURES, Row
 
+WIDTH = 100  # characters
+LEAST_WIDTH = 16  # characters of a column that is wrapped
 FAR = 2.0  # apart, from where a time says little
-NOT_NEAR = "Nothing was recorded near this shape: --measure, on a GPU, times it. The nearest:"
+NOT_NEAR = "Nothing of this kind was recorded near this shape: --measure, on a GPU, times it. The nearest:"
 CONFIGS = {
     "search": "searched for that shape",
     "tuned": "searched for that shape",
-    "stale": "searched for a former kernel",
-    "nearest": "searched for another shape or GPU",
+    "stale": "searched before the kernel changed",
+    "nearest": "borrowed from another shape or GPU",
     "heuristic": "by rule",
 }
-# What the splits of each protocol cost or spare, beside the product.
+# What each protocol spares or gains. Nothing in a row shows that this is what makes it the fastest.
 REASONS = {
-    "data_parallel": "each block walks all of K, and nothing is left to sum",
-    "sliced_k": "the warps of a block share K and sum in its shared memory, without another block",
-    "parallel": "K is split over blocks, and a second launch sums what they leave",
-    "parallel+pdl": "K is split over blocks; the launch that sums is on its way before the product ends",
-    "serial": "K is split over blocks that add in turns",
-    "atomic": "K is split over blocks that add to one sum; the last to come finishes it in the same launch",
-    "last_arriver": "K is split over blocks; the last to come sums in the same launch",
-    "cluster": "K is split over a cluster of blocks, which sum in each other's shared memory",
-    "stream_k": "blocks share out K evenly, whatever the number of tiles",
+    "data_parallel": "no partial sums",
+    "sliced_k": "partial sums stay in the shared memory of a block",
+    "parallel": "no split waits for another",
+    "parallel+pdl": "no split waits, and launch 2 is set up during launch 1",
+    "serial": "one sum in L2, not one for each split",
+    "atomic": "splits add to one sum in L2, in any order",
+    "last_arriver": "no split waits, and partial sums are read while they are in L2",
+    "cluster": "no trip of partial sums to L2",
+    "stream_k": "every block has an even share of K, whatever the number of tiles",
 }
+MULTIPROCESSORS = 132  # of Hopper: that of common.space, which comes with torch
 
 
-def screen(problem: Matmul | W4A16Matmul, answer: Answer, language: str | None) -> Iterator[str]:
-    """Lines of at most 100 characters. Of a problem that is far from all rows no more than what the nearest took."""
+def screen(problem: Product, answer: Answer, language: str | None) -> Iterator[str]:
+    """Lines of at most WIDTH characters. Of a problem that is far from all rows no more than what the nearest took."""
     far = answer.apart >= FAR
+    others = f"Recorded at this shape with {', '.join(answer.other_flags)}." if answer.other_flags else ""
     if far:
+        yield from wrap(others, WIDTH, break_on_hyphens=False)
         yield NOT_NEAR
     yield from head_lines(problem, answer)
     yield _where(problem, answer)
+    if not far:
+        yield from wrap(others, WIDTH, break_on_hyphens=False)
     yield ""
     yield from table_lines(answer, language)
     yield ""
@@ -53,7 +55,7 @@ def screen(problem: Matmul | W4A16Matmul, answer: Answer, language: str | None) 
     yield source_line(answer)
 
 
-def head_lines(problem: Matmul | W4A16Matmul, answer: Answer) -> Iterator[str]:
+def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
     """The fastest, and who is as fast."""
     fastest, baseline = answer.fastest, answer.baseline
     of_torch = _in_torch(problem)
@@ -74,18 +76,19 @@ def source_line(answer: Answer) -> str:
     return f"Rows: {rows}, {fastest.environment.device}, {fastest.time[:10]}."
 
 
-def _in_torch(problem: Matmul | W4A16Matmul) -> str:
-    if isinstance(problem, W4A16Matmul):
+def _in_torch(problem: Product) -> str:
+    if problem.op == W4A16:
         return "torch.mm on the dequantized weight"
-    return "torch.mm" if problem.epilogue is Epilogue.NONE else f"torch.mm, then {problem.epilogue.value} in torch"
+    epilogue = problem.fields["epilogue"]
+    return "torch.mm" if epilogue == "none" else f"torch.mm, then {epilogue} in torch"
 
 
-def _where(problem: Matmul | W4A16Matmul, answer: Answer) -> str:
+def _where(problem: Product, answer: Answer) -> str:
     record, clock = answer.fastest.problem, TEMPERATURES[answer.timing]
-    other = "" if record.dtype == short_dtype(problem.dtype) else f" in {record.dtype}"
+    other = "" if record.dtype == problem.fields["dtype"] else f" in {record.dtype}"
     if answer.apart == 0:
         return f"Recorded at this very problem, {clock}." if not other else f"Recorded at these sizes{other}, {clock}."
-    pairs = {"M": (problem.m, record.m), "N": (problem.n, record.n), "K": (problem.k, record.k)}
+    pairs = {size.upper(): (problem.fields[size], record.fields[size]) for size in SIZES}
     ratios = ", ".join(
         f"{name} {there / here:.2g} times yours" for name, (here, there) in pairs.items() if here != there
     )
@@ -95,40 +98,55 @@ def _where(problem: Matmul | W4A16Matmul, answer: Answer) -> str:
 def table_lines(answer: Answer, language: str | None) -> Iterator[str]:
     table = cells(answer, language)
     width = max(len(label) for label, *_ in table)
-    yield f"{'':{width}}  {'us':>6}  {'x cuBLAS (95 %)':<18}  config"
+    head = f"{'':{width}}  {'us':>6}  {'x cuBLAS (95 %)':<16}  "
+    yield f"{head}config"
     for label, us, times, config in table:
-        yield f"{label:{width}}  {us:>6}  {times:<18}  {config}".rstrip()
+        first, *others = wrap(config, max(WIDTH - len(head), LEAST_WIDTH), break_long_words=False) or [""]
+        yield f"{label:{width}}  {us:>6}  {times:<16}  {first}".rstrip()
+        yield from (f"{'':{len(head)}}{part}" for part in others)
 
 
 def cells(answer: Answer, language: str | None) -> list[tuple[str, str, str, str]]:
     """Label, microseconds, times cuBLAS with the 95 % interval, origin of the config; of the fastest, the best of each
-    language, of the references and cuBLAS, each once, and the floor."""
-    baseline = answer.baseline
-    named = {"fastest": answer.fastest, "cuBLAS": baseline}
-    if (reference := answer.best_reference) is not None:
-        named["best reference"] = reference
-    if answer.elsewhere is not None:
-        named["other run"] = answer.elsewhere
-    named |= {
-        f"best {name.value}": row for name in LANGUAGES if language in (None, name) and (row := answer.best_of(name))
-    }
-    labels = {row.contender: f"{label}: {row.contender}" for label, row in named.items()}
-    shown = sorted({row.contender: row for row in named.values()}.values(), key=answer.us)
+    language, of the references, of what torch offers and cuBLAS, each once, then the floor and the languages that were
+    not timed with this clock."""
+    baseline, reference = answer.baseline, answer.best_reference or answer.elsewhere
+    asked = [name for name in LANGUAGES if language in (None, name)]
+    named = {row.contender: ("", row) for row in answer.of_torch if language is None}
+    named[answer.fastest.contender] = "fastest", answer.fastest
+    if reference is not None:
+        named[reference.contender] = "best reference", reference
+    named[baseline.contender] = "cuBLAS", baseline
+    named |= {row.contender: (f"best {name}", row) for name in asked if (row := answer.best_of(name)) is not None}
     made = []
-    for row in shown:
+    for label, row in sorted(named.values(), key=lambda one: one[1].timing[answer.timing].speedup, reverse=True):
         timing = row.timing[answer.timing]
         times = f"{timing.speedup:.2f} ({timing.speedup_low:.2f}-{timing.speedup_high:.2f})"
-        us = "" if row is answer.elsewhere else f"{timing.median_us:.1f}"  # of another run: ratios alone are compared
-        made.append((labels[row.contender], us, "" if row is baseline else times, _config(row)))
+        together = row in answer.rows  # of two runs ratios alone are compared
+        us, told = (f"{timing.median_us:.1f}", _config(row)) if together else ("", _run(answer, row))
+        made.append((f"{label}: {row.contender}".removeprefix(": "), us, "1.00" if row is baseline else times, told))
     floor = baseline.floor[answer.timing].read_us
-    return [*made, ("floor, reads the least bytes", f"{floor:.1f}", "", "")]
+    made.append(("floor, reads the least bytes", f"{floor:.1f}", f"{answer.us(baseline) / floor:.2f}", ""))
+    return [*made, *((f"{name}: not timed with this clock", "", "", "") for name in answer.untimed if name in asked)]
 
 
 def _config(row: Row) -> str:
-    """Where a kernel's config is from; of `linear` what it took."""
+    """Where a kernel's config is from; of `linear` what it took, and where the config of that is from."""
     if is_kernel(row):
         return CONFIGS.get(row.config_source or "", "")
-    return f"takes {_taken(row)}" if written_in(row) in LANGUAGES else ""
+    if written_in(row) not in LANGUAGES:
+        return ""
+    taken = f"takes {_taken(row)}"
+    if _taken(row) in BASELINES:
+        return taken
+    measured = row.message.partition("measured at ")[2].partition(" ")[0]
+    return f"{taken}, {'searched' if measured == row.problem.name else 'borrowed'}"
+
+
+def _run(answer: Answer, row: Row) -> str:
+    """Of what was not timed together with the fastest."""
+    device = row.environment.device
+    return "another run" if device == answer.fastest.environment.device else f"on {device.removeprefix('NVIDIA ')}"
 
 
 def _taken(row: Row) -> str:
@@ -137,23 +155,23 @@ def _taken(row: Row) -> str:
 
 
 def why_lines(answer: Answer) -> Iterator[str]:
-    """The protocol in a sentence, how far the kernel fills the GPU, and what goes without a split; or what `linear`
-    took."""
+    """What the protocol spares, how much longer the next takes, and what goes without a split; or what `linear` took.
+    Each cause says how sure it is: measured, inferred or open."""
     fastest, unsplit = answer.fastest, answer.unsplit
     if is_kernel(fastest):
         note = f"notes/{_file(fastest)}.md"
-        yield f"Why: {REASONS.get(fastest.protocol, 'the row names no protocol')}."
+        yield f"Why: {_cause(fastest)}."
+        yield from (f"     {line}" for line in _next_lines(answer))
     elif written_in(fastest) in LANGUAGES:
         note = "notes/linear.md"
-        yield f"Why: linear takes {_taken(fastest)}, by the nearest sizes where kernels were timed by name."
+        yield f"Why: linear takes {_taken(fastest)}, by the nearest sizes with kernels timed by name."
     else:
         note = "notes/references.md"
         ours = next(row for row in answer.rows if written_in(row) in LANGUAGES)
         if not is_kernel(ours) and _taken(ours) in BASELINES:
-            yield "Why: linear knows no kernel that wins, by the nearest sizes where kernels were timed by name."
+            yield "Why: linear knows no kernel that wins, by the nearest sizes with kernels timed by name."
         else:
-            times = answer.us(ours) / answer.us(fastest)
-            yield f"Why: the fastest kernel here, {ours.contender}, takes {times:.2f} times as long."
+            yield f"Why: open. The fastest kernel here, {ours.contender}, takes {answer.lead_over(ours):.2f}x as long."
     if unsplit is not None and unsplit.config is not None:
         blocks = _tiles(unsplit)
         yield (
@@ -163,29 +181,54 @@ def why_lines(answer: Answer) -> Iterator[str]:
     yield f"     More: {note}"
 
 
+def _cause(row: Row) -> str:
+    reason = f"{REASONS[row.protocol]} (inferred)" if row.protocol in REASONS else "open"
+    return f"{row.protocol}: {_launches(row)}{reason}"
+
+
+def _launches(row: Row) -> str:
+    return "" if row.launches is None else f"{row.launches} {'launch' if row.launches == 1 else 'launches'}; "
+
+
+def _next_lines(answer: Answer) -> Iterator[str]:
+    """How much longer the next protocol takes, and this one in the other language."""
+    if (other := answer.runner_up) is not None:
+        yield f"Next, {other.protocol}: {_launches(other)}{_lead(answer, other)}, {other.contender}."
+    if (twin := answer.twin) is not None:
+        why = "" if twin in answer.joint else "; why is open"
+        yield f"Same in {twin.language}: {_lead(answer, twin)}{why}, {twin.contender}."
+
+
+def _lead(answer: Answer, row: Row) -> str:
+    if row in answer.joint:
+        return "as fast within noise (measured)"
+    return f"{answer.lead_over(row):.2f}x as long (measured)"
+
+
 def _tiles(row: Row) -> int:
     assert row.config is not None
-    return cdiv(row.problem.m, int(row.config["block_m"])) * cdiv(row.problem.n, int(row.config["block_n"]))
+    tall, wide = -(-row.problem.m // int(row.config["block_m"])), -(-row.problem.n // int(row.config["block_n"]))
+    return tall * wide
 
 
 def _file(row: Row) -> str:
     return row.contender.partition("/")[2].partition(".")[0]
 
 
-def call_lines(problem: Matmul | W4A16Matmul, row: Row) -> Iterator[str]:
+def call_lines(problem: Product, row: Row) -> Iterator[str]:
     """Of the kernel itself; and of the one call that takes what is known to win."""
-    epilogue = Epilogue.NONE if isinstance(problem, W4A16Matmul) else problem.epilogue
+    quantized, epilogue = problem.op == W4A16, problem.fields.get("epilogue", "none")
     if is_kernel(row):
-        if epilogue is not Epilogue.NONE:
+        if epilogue != "none":
             yield "    from triton_vs_tilus.common.epilogue import Epilogue"
-        names = "lay_out, matmul" if isinstance(problem, W4A16Matmul) else "matmul"
+        names = "lay_out, matmul" if quantized else "matmul"
         yield f"    from triton_vs_tilus.kernels_{row.language}.{_file(row)} import {names}"
     if is_kernel(row) or row.contender in BASELINES:
-        weight = "   # weight: common.quantization.GPTQWeight" if isinstance(problem, W4A16Matmul) else ""
+        weight = "   # weight: common.quantization.GPTQWeight" if quantized else ""
         yield f"    y = {expression(problem, row)}{weight}"
     elif written_in(row) not in LANGUAGES:
         yield f"    {row.contender}: see notes/references.md"
-    if isinstance(problem, W4A16Matmul) or problem.layout is not Layout.NK or epilogue is Epilogue.SCALE:
+    if quantized or problem.fields["layout"] != "nk" or epilogue == "scale":
         return
     if written_in(row) in LANGUAGES:
         if is_kernel(row):
@@ -195,18 +238,19 @@ def call_lines(problem: Matmul | W4A16Matmul, row: Row) -> Iterator[str]:
         yield f"    y = {_linear_call(problem)}"
 
 
-def expression(problem: Matmul | W4A16Matmul, row: Row) -> str:
+def expression(problem: Product, row: Row) -> str:
     """The call of what a row timed, a kernel of either language, `linear` of one or the baseline."""
     variant = f', variant="{row.variant}"' if row.variant else ""
-    if isinstance(problem, W4A16Matmul):
+    if problem.op == W4A16:
         if row.language in LANGUAGES:
             return f"matmul(x, lay_out(weight){variant})"
         return "torch.mm(x, weight.dequantized().to(x.dtype))"
-    weight = "weight.T" if problem.layout is Layout.NK else "weight"
-    has_bias, activation = problem.epilogue.has_bias, problem.epilogue.activation
+    weight = "weight.T" if problem.fields["layout"] == "nk" else "weight"
+    epilogue = problem.fields["epilogue"]
+    has_bias, activation = steps(epilogue)
     if row.language in LANGUAGES:
         bias = ", bias=bias" if has_bias else ""
-        fused = f", epilogue=Epilogue.{problem.epilogue.name}" if problem.epilogue is not Epilogue.NONE else ""
+        fused = f", epilogue=Epilogue.{epilogue.upper()}" if epilogue != "none" else ""
         return f"matmul(x, {weight}{bias}{fused}{variant})"
     if written_in(row) in LANGUAGES:
         return _linear_call(problem)
@@ -214,53 +258,15 @@ def expression(problem: Matmul | W4A16Matmul, row: Row) -> str:
     return f"torch.{activation}({product})" if activation else product
 
 
-def _linear_call(problem: Matmul) -> str:
-    weight = "weight" if problem.layout is Layout.NK else "weight.T"
-    bias = ", bias" if problem.epilogue.has_bias else ""
-    activation = f', activation="{problem.epilogue.activation}"' if problem.epilogue.activation else ""
-    return f"linear(x, {weight}{bias}{activation})"
+def _linear_call(problem: Product) -> str:
+    weight = "weight" if problem.fields["layout"] == "nk" else "weight.T"
+    has_bias, activation = steps(problem.fields["epilogue"])
+    bias = ", bias" if has_bias else ""
+    activated = f', activation="{activation}"' if activation else ""
+    return f"linear(x, {weight}{bias}{activated})"
 
 
-def regimes_table(found: Sequence[Answer]) -> Table:
-    """A line an answer: the fastest of all that are as fast, with cold L2 inside a graph too where that was timed, the
-    best of the other language, and the call."""
-    lines = []
-    captured = any("graph" in answer.fastest.timing for answer in found)
-    for answer in found:
-        fastest, problem = answer.fastest, answer.fastest.problem.to_problem()
-        assert isinstance(problem, Matmul | W4A16Matmul)
-        other = next(name.value for name in LANGUAGES if name.value != written_in(fastest))
-        second = answer.best_of(other)
-        mark = " †" if len(answer.joint) > 1 else ""
-        lines.append(
-            [
-                problem.name,
-                fastest.contender + mark,
-                f"{answer.us(fastest):.1f}",
-                f"{fastest.timing[answer.timing].speedup:.2f}",
-                *([_captured(fastest)] if captured else []),
-                f"{answer.us(second):.1f}, {second.contender}" if second else "",
-                f"`{expression(problem, fastest)}`",
-            ]
-        )
-    of_graph = ["in a graph: us, x cuBLAS"] if captured else []
-    header = ["M x N x K", "fastest", "us", "x cuBLAS", *of_graph, "best of the other language, us", "call"]
-    foot = f"{TEMPERATURES[found[0].timing]}, median. {_baselines(found)} † joint fastest."
-    return Table("the fastest by regime", header, lines, foot=foot)
-
-
-def _baselines(found: Sequence[Answer]) -> str:
-    """What the speed-ups are over, where problems have several baselines."""
-    records = [answer.fastest.problem for answer in found]
-    told = ["x cuBLAS: speed over torch.mm."]
-    if any(record.epilogue not in (None, Epilogue.NONE.value) for record in records):
-        told.append("With an epilogue the base is torch.mm plus a launch of the epilogue.")
-    if any(record.op == W4A16Matmul.op for record in records):
-        told.append("For w4a16 it is torch.mm on the dequantized weight, which reads 4x the bytes.")
-        told.append("Marlin and Machete: not measured.")
-    return " ".join(told)
-
-
-def _captured(row: Row) -> str:
-    timing = row.timing.get("graph")
-    return "not timed" if timing is None else f"{timing.median_us:.1f}, {timing.speedup:.2f}"
+def steps(epilogue: str) -> tuple[bool, str]:
+    """Whether a vector goes with an epilogue, and its activation, as common.epilogue says, which comes with torch."""
+    words = {*epilogue.split("_")} - {"none"}
+    return bool(words & {"bias", "scale"}), "".join(words - {"bias", "scale"})

@@ -69,10 +69,10 @@ from triton_vs_tilus.bench.rows.journal import read_rows
 from triton_vs_tilus.bench.rows.regression import changes
 from triton_vs_tilus.bench.rows.row import TIMINGS, Row, SearchRecord, TimingName
 from triton_vs_tilus.bench.show import counters, matrix, plots, resources, tables
-from triton_vs_tilus.bench.show.answer import regimes_table
 from triton_vs_tilus.bench.show.claims.beside import beside
 from triton_vs_tilus.bench.show.claims.tables import recorded_table
 from triton_vs_tilus.bench.show.ladder import ladder_table
+from triton_vs_tilus.bench.show.regimes import regimes_table
 from triton_vs_tilus.bench.show.spaces import sizes_table
 from triton_vs_tilus.bench.show.versions import across_versions, versions_table
 from triton_vs_tilus.bench.show.winners import rules_table
