@@ -107,7 +107,7 @@ def data(files: Files) -> dict[str, Any]:
         "files": [_file(path, rows, strings) for path, rows in files.items()],
         "kinds": {op: answers.kinds_of(answering, op) for op in (Matmul.op, W4A16Matmul.op)},
         "asked": _asked(),
-        "answers": dict(_answers(answering, strings)),
+        "answers": dict(_answers(answering, files, strings)),
     }
     return {"strings": list(strings), **made}
 
@@ -234,11 +234,12 @@ def _language(row: Row) -> str:
     return variant if row.contender.startswith("torch/") and variant in LANGUAGES else row.language
 
 
-def _answers(files: Files, strings: _Strings) -> Iterator[tuple[str, list[Any]]]:
+def _answers(answering: Files, files: Files, strings: _Strings) -> Iterator[tuple[str, list[Any]]]:
     """By 'kind/clock/language/deterministic', for all recorded sizes and dtypes [m, n, k, dtype, answer]; of
-    equally near ones, of one dtype, the first is that which bench/answer.py takes."""
+    equally near ones, of one dtype, the first is that which bench/answer.py takes. files: of all devices."""
     for index, (kind, problem) in enumerate(_kinds().items()):
-        alike = {path: of_kind for path, rows in files.items() if (of_kind := answers.of_kind(rows, kind))}
+        beside = {path: of_kind for path, rows in files.items() if (of_kind := answers.of_kind(rows, kind))}
+        alike = {path: rows for path, rows in beside.items() if path in answering}
         for clock in CLOCKS if alike else ():
             for language in (None, *LANGUAGES):
                 for deterministic in (False, True):
@@ -250,7 +251,7 @@ def _answers(files: Files, strings: _Strings) -> Iterator[tuple[str, list[Any]]]
                     for *sizes, dtype in dict.fromkeys((*record.shape, record.dtype) for record in records):
                         m, n, k = sizes
                         asked = replace(problem, m=m, n=n, k=k, dtype=TORCH_DTYPES[dtype])
-                        taken = answers.nearest(asked, clock, found)
+                        taken = answers.nearest(asked, clock, found, beside, deterministic)
                         made.append([*sizes, dtype, _answer(asked, taken, language, strings)])
                     if made:
                         yield f"{index}/{clock}/{language.value if language else ''}/{int(deterministic)}", made
