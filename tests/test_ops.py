@@ -153,15 +153,15 @@ def test_tables_tell_times_the_baseline_of_the_operation(problem):
     baseline = find(OPS[problem.op].baseline)
     rows = [row_of(baseline, problem, 10.0), row_of(find("triton/or_reduce.reduce"), problem, 5.0)]
     name = baseline.full_name.replace("/", ".")
-    assert f"times\n{name}" in tables.problem_table(rows).header
-    assert f"times faster than {name}" in tables.overview_table(rows).foot
+    assert f"x {name}" in tables.problem_table(rows).header
+    assert f"x: times as fast as {name};" in tables.overview_table(rows).foot
     (line,) = tables.summary_table(rows).lines[:1]
     assert line[:2] == ["triton", "data_parallel"]  # the baseline is in no group
 
 
 def test_rows_of_two_operations_stand_in_one_table():
     rows = [row_of(find(OPS[problem.op].baseline), problem, 10.0) for problem in SMALL]
-    assert "times faster than the baseline" in tables.overview_table(rows).foot
+    assert "x: times as fast as the baseline;" in tables.overview_table(rows).foot
 
 
 def test_a_command_names_the_problem():

@@ -33,19 +33,61 @@ def text_of(*printed: tables.Table) -> str:
 def test_a_problems_table_has_a_line_for_every_contender_and_marks_the_fastest():
     table = tables.problem_table(router_rows()[:3])
     lines = {line[0]: dict(zip(table.header, line, strict=True)) for line in table.lines}
-    assert table.best == {1}
-    assert list(lines) == [BASELINE, f"{VECTOR} *", FP32]
+    assert table.best == {0}
+    assert list(lines) == [f"{VECTOR} *", BASELINE, FP32]
     vector = lines[f"{VECTOR} *"]
     assert vector["cold us"] == "8.00 (7.92-8.08)"
     assert vector["warm us"] == "4.00"
     assert vector["TFLOPS"] == f"{2 * 256 * 7168 / 8e-6 / 1e12:.2f}"
     assert vector["GB/s"] == f"{2 * (7168 + 256 * 7168 + 256) / 8e-6 / 1e9:.0f}"
-    assert vector["times\ntorch.mm"] == "1.25 (1.24-1.26)"
+    assert vector["x torch.mm"] == "1.25 (1.24-1.26)"
     assert vector["x floor"] == "1.60"
     assert vector["config"] == "16x16x128 s8 w1 p4 group_m=8"
-    assert lines[BASELINE]["times\ntorch.mm"] == "1"
+    assert lines[BASELINE]["x torch.mm"] == "1"
     assert "torch.mm against itself: 0.40%" in table.foot
     assert "1965-1980 MHz" in table.foot
+
+
+def test_the_winner_and_its_reason_come_first_and_failures_last():
+    failed = [
+        row("triton/cluster", 1, None, status="unsupported", message="no clusters here"),
+        row("tilus/cluster", 1, None, status="wrong", message="error 1 is over the bound 0.1"),
+    ]
+    last = replace(row("triton/stream_k", 1, 20.0), protocol="stream_k", launches=1)
+    first = replace(row(VECTOR, 1, 8.0), launches=2)
+    table = tables.problem_table([*failed, last, row(FP32, 1, 12.5), row(), first])
+    names = [f"{VECTOR} *", BASELINE, FP32, "triton/stream_k", "triton/cluster", "tilus/cluster"]
+    assert [line[0] for line in table.lines] == names
+    winner, why, after = table.head
+    assert winner == f"{VECTOR}: 8.0 us, 1.25x torch.mm."
+    assert why == "Why: parallel: 2 launches; no split waits for another (inferred)."
+    assert after.strip() == f"Next, serial: 1.56x as long (measured), {FP32}."
+    title, *shown = shown_in(100, table).splitlines()
+    assert title == "router 1x256x7168-bf16-nk" and tuple(shown[:3]) == tuple(table.head)
+    assert max(map(len, shown)) <= 100
+    assert f"- {winner}" in table.markdown().splitlines()
+
+
+def test_who_ties_with_the_winner_stands_above_the_table():
+    tied = tables.problem_table([row(), row(VECTOR, 1, 8.0), row(FP32, 1, 8.01)])
+    assert tied.head[1] == f"As fast, within intervals and noise: {FP32}."
+    assert tables.problem_table([row(VECTOR, 1, 8.0)]).head == []  # nothing to hold it against
+
+
+def test_every_operation_has_its_winner_above_its_table():
+    for name in ("or_reduce-int64", "chain", "w4a16-square", "router-references", "square-generated"):
+        for rows in queries.recorded(name).values():
+            for of_problem in queries.by_problem(rows).values():
+                assert tables.problem_table(of_problem).head
+                assert max(map(len, tables.problem_table(of_problem).head)) <= 100
+
+
+def test_what_was_compiled_is_said_where_more_is_asked_for():
+    table = tables.problem_table([row(), row(VECTOR, 1, 8.0, message="compiled to mm")])
+    plain, verbose = shown_in(100, table), shown_in(100, table, verbose=True)
+    assert "Notes left out, on 1 of the contenders; -v shows all." in plain and "compiled to mm" not in plain
+    assert f"{VECTOR}: compiled to mm" in verbose and "Notes left out" not in verbose
+    assert f"- {VECTOR}: compiled to mm" in table.markdown().splitlines()
 
 
 def test_contenders_without_figures_say_why():
@@ -394,7 +436,8 @@ def test_a_star_is_for_a_lead_beyond_interval_and_noise(leader, noise, marks):
     baseline.timing["cold"] = replace(baseline.timing["cold"], speedup=1.0, speedup_low=1.0, speedup_high=1.0)
     made = [baseline, standing_at(*leader, noise), other]
     shown = [line[0] for line in tables.problem_table(made).lines]
-    assert shown == [f"{each.contender}{mark}" for each, mark in zip(made, marks, strict=True)]
+    assert sorted(shown) == sorted(f"{each.contender}{mark}" for each, mark in zip(made, marks, strict=True))
+    assert shown[-1] == f"{BASELINE}{marks[0]}"
 
 
 def test_a_page_shows_cold_in_a_graph_beside_cold():
@@ -411,7 +454,7 @@ def test_a_page_shows_cold_in_a_graph_beside_cold():
 
 def test_what_an_empty_launch_takes_is_subtracted_in_a_column_of_its_own():
     table = tables.problem_table(router_rows()[:3])
-    assert [line[table.header.index("less\nlaunch")] for line in table.lines] == ["8.00", "6.00", "10.50"]
+    assert [line[table.header.index("less\nlaunch")] for line in table.lines] == ["6.00", "8.00", "10.50"]
 
 
 def test_energy_is_a_column_where_it_was_measured():
@@ -419,7 +462,7 @@ def test_energy_is_a_column_where_it_was_measured():
     assert "uJ" not in tables.problem_table(rows).header
     rows[1].timing["graph"] = replace(rows[1].timing["graph"], energy_uj=2345.6)
     table = tables.problem_table(rows)
-    assert [line[table.header.index("uJ")] for line in table.lines] == ["", "2346"]
+    assert [line[table.header.index("uJ")] for line in table.lines] == ["2346", ""]
 
 
 @pytest.mark.parametrize(
@@ -475,7 +518,7 @@ def test_a_suspicious_row_keeps_its_figures_and_is_in_no_ranking():
     cheat = replace(row("candidate/mine.py:matmul", 1, 1.0), status="suspicious", message="cold: 1.00 us is too fast")
     made = [row(), row(VECTOR, 1, 8.0), cheat]
     table = tables.problem_table(made)
-    assert [line[0] for line in table.lines] == [BASELINE, f"{VECTOR} *", cheat.contender]
+    assert [line[0] for line in table.lines] == [f"{VECTOR} *", BASELINE, cheat.contender]
     assert table.lines[2][2].startswith("1.00 (") and "suspicious" in table.lines[2]
     assert f"{cheat.contender}: suspicious: cold: 1.00 us is too fast" in table.details
     assert tables.overview_table(made).lines[-1][1] == "suspicious"

@@ -296,8 +296,8 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
 
     @property
     def not_searched(self) -> bool:
-        """Whether its config was found for another shape or GPU, for a former kernel or space, or by no search: the
-        kernel's own rule."""
+        """Whether its config was found for another shape or GPU, before the kernel or its space changed, or by no
+        search: by the kernel's own rule."""
         return self.borrowed or self.config_source == "stale"
 
     @property

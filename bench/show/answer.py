@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from textwrap import wrap
 
-from triton_vs_tilus.bench.ops import BASELINES, W4A16
+from triton_vs_tilus.bench.ops import BASELINES, MATMUL, OPS, W4A16
 from triton_vs_tilus.bench.rows.answers import SIZES, Answer, Product, is_kernel, written_in
 from triton_vs_tilus.bench.rows.row import LANGUAGES, TEMPERATURES, Row
 
@@ -26,9 +26,9 @@ REASONS = {
     "parallel+pdl": "no split waits, and launch 2 is set up during launch 1",
     "serial": "one sum in L2, not one for each split",
     "atomic": "splits add to one sum in L2, in any order",
-    "last_arriver": "no split waits, and partial sums are read while they are in L2",
+    "last_arriver": "no split waits, and partial sums are read from L2",
     "cluster": "no trip of partial sums to L2",
-    "stream_k": "every block has an even share of K, whatever the number of tiles",
+    "stream_k": "every block has an even share of K",
 }
 MULTIPROCESSORS = 132  # of Hopper: that of common.space, which comes with torch
 
@@ -79,6 +79,8 @@ def source_line(answer: Answer) -> str:
 def _in_torch(problem: Product) -> str:
     if problem.op == W4A16:
         return "torch.mm on the dequantized weight"
+    if problem.op != MATMUL:
+        return OPS[problem.op].baseline.replace("/", ".")
     epilogue = problem.fields["epilogue"]
     return "torch.mm" if epilogue == "none" else f"torch.mm, then {epilogue} in torch"
 
@@ -155,30 +157,33 @@ def _taken(row: Row) -> str:
 
 
 def why_lines(answer: Answer) -> Iterator[str]:
-    """What the protocol spares, how much longer the next takes, and what goes without a split; or what `linear` took.
-    Each cause says how sure it is: measured, inferred or open."""
+    """The reason, what goes without a split, how far that fills the GPU, and the note that has more."""
     fastest, unsplit = answer.fastest, answer.unsplit
-    if is_kernel(fastest):
-        note = f"notes/{_file(fastest)}.md"
-        yield f"Why: {_cause(fastest)}."
-        yield from (f"     {line}" for line in _next_lines(answer))
-    elif written_in(fastest) in LANGUAGES:
-        note = "notes/linear.md"
-        yield f"Why: linear takes {_taken(fastest)}, by the nearest sizes with kernels timed by name."
-    else:
-        note = "notes/references.md"
-        ours = next(row for row in answer.rows if written_in(row) in LANGUAGES)
-        if not is_kernel(ours) and _taken(ours) in BASELINES:
-            yield "Why: linear knows no kernel that wins, by the nearest sizes with kernels timed by name."
-        else:
-            yield f"Why: open. The fastest kernel here, {ours.contender}, takes {answer.lead_over(ours):.2f}x as long."
+    yield from reason_lines(answer)
     if unsplit is not None and unsplit.config is not None:
         blocks = _tiles(unsplit)
         yield (
             f"     Without a split: {answer.us(unsplit):.1f} us, {unsplit.contender}, "
             f"{blocks} {'block' if blocks == 1 else 'blocks'} for {MULTIPROCESSORS} multiprocessors."
         )
-    yield f"     More: {note}"
+    by_linear = written_in(fastest) in LANGUAGES
+    yield f"     More: notes/{_file(fastest) if is_kernel(fastest) else 'linear' if by_linear else 'references'}.md"
+
+
+def reason_lines(answer: Answer) -> Iterator[str]:
+    """What the protocol spares, and how much longer the next takes; or what `linear` took. Each cause says how sure it
+    is: measured, inferred or open. Nothing where no kernel was timed."""
+    fastest = answer.fastest
+    ours = next((row for row in answer.rows if written_in(row) in LANGUAGES), None)
+    if is_kernel(fastest):
+        yield f"Why: {_cause(fastest)}."
+        yield from (f"     {line}" for line in _next_lines(answer))
+    elif ours is fastest:
+        yield f"Why: linear takes {_taken(fastest)}, by the nearest sizes with kernels timed by name."
+    elif ours is not None and not is_kernel(ours) and _taken(ours) in BASELINES:
+        yield "Why: linear knows no kernel that wins, by the nearest sizes with kernels timed by name."
+    elif ours is not None:
+        yield f"Why: open. The fastest kernel here, {ours.contender}, takes {answer.lead_over(ours):.2f}x as long."
 
 
 def _cause(row: Row) -> str:

@@ -31,7 +31,7 @@ from triton_vs_tilus.common.kernel import Language
 PAIR = (Language.TRITON.value, Language.TILUS.value)
 OVER_HEADING = f"{PAIR[1]} over\n{PAIR[0]}"
 OVER = OVER_HEADING.replace("\n", " ")
-FORMER = "°: with configs searched for a former kernel"
+FORMER = "°: with configs searched before the kernel changed"
 LEAST = 3  # problems from which on extremes are shown
 CELL = ["protocol", "language"]
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
+from math import inf
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from triton_vs_tilus.bench.rows.answers import Answer
 from triton_vs_tilus.bench.rows.frame import frame, geometric_mean
 from triton_vs_tilus.bench.rows.journal import to_line
 from triton_vs_tilus.bench.rows.queries import (
@@ -38,10 +40,11 @@ from triton_vs_tilus.bench.rows.row import (
     TimingName,
     TimingRecord,
 )
+from triton_vs_tilus.bench.show.answer import head_lines, reason_lines
 from triton_vs_tilus.common.kernel import MatmulConfig
 from triton_vs_tilus.common.problem import Matmul
 
-UNSEARCHED = "config not searched for this shape and GPU, or for a former kernel"
+UNSEARCHED = "config searched for another shape or GPU, or before the kernel changed"
 NOT_SEARCHED = f"° {UNSEARCHED}"
 
 FASTEST = "* fastest, † joint fastest: no lead beyond intervals and noise"
@@ -77,7 +80,8 @@ def console(*, stderr: bool = False, verbose: bool = False) -> Terminal:
 class Table:
     """A table for a terminal, by rich's print, or for Markdown.
 
-    A line break in a header is a space in Markdown. best: indices of lines that are marked. details: lines below it.
+    A line break in a header is a space in Markdown. best: indices of lines that are marked. head, details: lines above
+    it, and below it; notes: likewise below, and not in a terminal that is not verbose.
 
     In a terminal no word is broken. Where the table is too wide, columns are left out, and named below it: those headed
     as in `optional`, in that order, then the last ones. A verbose Terminal shows them in a table below, after the first
@@ -91,17 +95,23 @@ class Table:
     details: Sequence[str] = ()
     foot: str = ""
     optional: Sequence[str] = (CONFIG,)
+    head: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        parts, left_out = self._parts(options.max_width, getattr(console, "verbose", False))
+        verbose = getattr(console, "verbose", False)
+        parts, left_out = self._parts(options.max_width, verbose)
         if self.title:
             yield Text(self.title, style="bold")
+        yield from map(Text, self.head)
         for part in parts:
             yield self._rich(part, options.max_width)
         if left_out:
             names = ", ".join(self.header[index].replace("\n", " ") for index in left_out)
             yield Text(f"Left out in {options.max_width} columns: {names}; -v shows all.")
-        for line in (*self.details, self.foot):
+        if self.notes and not verbose:
+            yield Text(f"Notes left out, on {len(self.notes)} of the contenders; -v shows all.")
+        for line in (*self.details, *(self.notes if verbose else ()), self.foot):
             if line:
                 yield Text(line)
 
@@ -163,8 +173,10 @@ class Table:
             for index, cells in enumerate(self.lines)
         ]
         parts = [f"**{self.title}**", ""] if self.title else []
+        parts += [*(f"- {line.strip()}" for line in self.head), ""] if self.head else []
         parts += [line(name.replace("\n", " ") for name in self.header), line(rule), *map(line, body)]
-        parts += ["", *(f"- {detail}" for detail in self.details)] if self.details else []
+        details = [*self.details, *self.notes]
+        parts += ["", *(f"- {detail}" for detail in details)] if details else []
         parts += ["", self.foot] if self.foot else []
         return "\n".join(parts) + "\n"
 
@@ -191,12 +203,17 @@ def config_text(config: Mapping[str, Any] | None) -> str:
 
 
 def reasons(rows: Iterable[Row]) -> list[str]:
-    """Why contenders failed, and what else is to be known of their figures."""
-    found = [f"{row.contender}: {row.status}: {row.message}" for row in rows if row.message]
+    """Why contenders failed, and whose error is larger than is tolerated."""
+    found = [f"{row.contender}: {row.status}: {row.message}" for row in rows if row.message and row.status != PASSED]
     for row in rows:
         if (times := row.accuracy.times_study or 0) > 1:
             found.append(f"{row.contender}: its error is {times:.1f} times what the decompose-K study tolerates")
     return found
+
+
+def notes_on(rows: Iterable[Row]) -> list[str]:
+    """What those that passed say of themselves: what was compiled, or found."""
+    return [f"{row.contender}: {row.message}" for row in rows if row.message and row.status == PASSED]
 
 
 def speedup_text(timing: TimingRecord) -> str:
@@ -208,12 +225,18 @@ def speedup_text(timing: TimingRecord) -> str:
 
 
 def problem_table(rows: Sequence[Row]) -> Table:
-    """One problem's contenders, in the order of its rows; the fastest, or the joint fastest, marked."""
+    """One problem's contenders, the fastest first and those that did not pass last; above them who is the fastest, and
+    why. The fastest, or the joint fastest, is marked."""
     problem = rows[0].problem
     lead = leading_timing(rows)
+
+    def standing(row: Row) -> tuple[bool, float]:
+        return row.status != PASSED, row.timing[lead].median_us if lead in row.timing else inf
+
+    rows = sorted(rows, key=standing)
     measured = [timing for timing in TIMINGS if any(timing in row.timing for row in rows)]
     header = ["contender", "protocol", *(f"{timing} us" for timing in measured)]
-    header += ["less\nlaunch", _rate(problem), "GB/s", f"times\n{baseline_name(rows)}", "x floor"] if lead else []
+    header += ["less\nlaunch", _rate(problem), "GB/s", f"x {baseline_name(rows)}", "x floor"] if lead else []
     energy = any(timing.energy_uj is not None for row in rows for timing in row.timing.values())
     header += ["uJ"] * energy
     header += ["error /\ntorch's", "status", CONFIG]
@@ -245,6 +268,8 @@ def problem_table(rows: Sequence[Row]) -> Table:
         frozenset(best),
         reasons(rows),
         _conditions(rows, lead),
+        head=_winner_lines(rows, lead),
+        notes=notes_on(rows),
         optional=[
             CONFIG,
             "less\nlaunch",
@@ -257,6 +282,15 @@ def problem_table(rows: Sequence[Row]) -> Table:
             *others,
         ],
     )
+
+
+def _winner_lines(rows: Sequence[Row], lead: TimingName | None) -> list[str]:
+    """Of one problem, the fastest first; none where the baseline has no time."""
+    rivals = tuple(contending(passed(rows, lead)))
+    if lead is None or not any(row.is_baseline for row in rivals):
+        return []
+    answer = Answer(rivals, Path(), lead, 0)
+    return [*head_lines(rows[0].problem, answer), *reason_lines(answer)]
 
 
 def _rate(problem: ProblemRecord) -> str:
@@ -305,7 +339,8 @@ def checks_table(rows: Sequence[Row]) -> Table:
         equal = {True: "yes", False: "no", None: ""}[row.bitwise_equal]
         cells = [row.protocol, _times_torch(row), equal, row.status, config_text(row.config)]
         lines.append([row.problem.name, row.contender, *cells])
-    details, optional = list(dict.fromkeys(reasons(rows))), [CONFIG, "bitwise\nequal", "protocol", "error /\ntorch's"]
+    details = list(dict.fromkeys([*reasons(rows), *notes_on(rows)]))
+    optional = [CONFIG, "bitwise\nequal", "protocol", "error /\ntorch's"]
     return Table("checked on the CPU, not timed", header, lines, details=details, optional=optional)
 
 
@@ -334,7 +369,7 @@ def summary_table(rows: Sequence[Row]) -> Table:
                 figures = [f"{line.geometric_mean:.3f}", *map(str, (line.faster, line.tie, line.slower))]
                 figures.append(count_text(line.fastest, line.joint))
                 shown.append([*group, timing, *figures, f"{line.size} of {problems}"])
-    times = f"times\n{baseline_name(rows)}\n(geometric mean)"
+    times = f"x {baseline_name(rows)}\n(geometric mean)"
     header = ["language", "protocol", "timing", times, "faster", "tie", "slower", "fastest\nof all", "problems"]
     foot = "On each problem the group's fastest contender counts; a loss stands in the mean like a win. +n †: joint."
     return Table(
@@ -454,7 +489,7 @@ def _pivoted(lines: pd.DataFrame, index: str, columns: str) -> pd.DataFrame:
 def speedup_cell(line: Any) -> str:
     """Times the baseline, of a line of `mark_fastest` as a tuple; of the baseline its microseconds.
 
-    Marked: ° the config was not searched for this shape and GPU, = a tie, * the fastest, † joint fastest.
+    Marked: ° NOT_SEARCHED, = a tie, * the fastest, † joint fastest.
     """
     text = f"{line.median_us:.1f}" if line.is_baseline else f"{line.speedup:.2f}{'°' * line.not_searched}"
     return text + " =" * (line.verdict == "tie") + fastest_mark(line)
@@ -496,7 +531,7 @@ def _overview_cell(line: Any) -> str:
 def _legend(rows: Sequence[Row], lead: TimingName | None) -> str:
     temperature = "not timed" if lead is None else TEMPERATURES[lead]
     marks = f"{FASTEST}; {NOT_SEARCHED}"
-    return f"Microseconds ({temperature}, median), times faster than {baseline_name(rows)}; {marks}"
+    return f"Microseconds ({temperature}, median), x: times as fast as {baseline_name(rows)}; {marks}"
 
 
 def source_of(rows: Sequence[Row] | Sequence[Launch]) -> str:
