@@ -24,6 +24,7 @@ from triton_vs_tilus.bench.show.answer import (
     MULTIPROCESSORS,
     NOT_NEAR,
     REASONS,
+    call_lines,
     screen,
     steps,
     table_lines,
@@ -176,6 +177,12 @@ def test_a_weight_of_four_bits_is_answered_by_its_own_rows(capsys):
     said = capsys.readouterr().out
     assert re.match(r"(triton|tilus)/w4a16\.\w+: [\d.]+ us, [\d.]+x torch.mm on the dequantized weight\.", said)
     assert "w4a16 import lay_out, matmul" in said and max(map(len, said.splitlines())) <= 100
+
+
+def test_every_call_of_a_weight_of_four_bits_is_narrow():
+    problem = W4A16Matmul(16, 8192, 8192)
+    for name in (kernel.full_name for kernel in contenders.all_contenders() if kernel.op == problem.op):
+        assert max(map(len, call_lines(problem, made(name, 9.0, problem)))) <= 100
 
 
 def test_every_protocol_has_its_reason():

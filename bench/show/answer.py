@@ -229,7 +229,7 @@ def call_lines(problem: Product, row: Row) -> Iterator[str]:
         names = "lay_out, matmul" if quantized else "matmul"
         yield f"    from triton_vs_tilus.kernels_{row.language}.{_file(row)} import {names}"
     if is_kernel(row) or row.contender in BASELINES:
-        weight = "   # weight: common.quantization.GPTQWeight" if quantized else ""
+        weight = "  # a common.quantization.GPTQWeight" if quantized else ""
         yield f"    y = {expression(problem, row)}{weight}"
     elif written_in(row) not in LANGUAGES:
         yield f"    {row.contender}: see notes/references.md"

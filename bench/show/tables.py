@@ -59,7 +59,6 @@ TEXT_WIDTH = 24  # cells that are longer are text, which may be wrapped between 
 README_CONTENDERS = (BASELINE, "triton/decompose_k.vector", "tilus/semaphore.in_place", "tilus/semaphore.fp32")
 
 CONFIG = "config"
-LEAST_WANTED = ("less\nlaunch", "GB/s", "x floor", "uJ", "error /\ntorch's", "protocol")
 
 
 class Terminal(Console):
