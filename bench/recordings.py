@@ -58,6 +58,8 @@ RECORDINGS = {
         f"skinny-matmul-{dtype}": f"--workload skinny-matmul-{dtype} {_REDUCED} --timing cold,graph --rounds 20"
         for dtype in ("bf16", "fp16", "fp32")
     },
+    # Beside fast products those that have been slow: rows of 8, odd K, T = 384.
+    "cliffs": "--workload cliffs --timing cold,graph --rounds 20",
     "crossover": f"--workload crossover {_REDUCED} {_only('data_parallel')} --timing cold,graph --rounds 20",
     "square-tutorial": f"--workload square-tutorial {_SQUARE}",
     "square-tutorial-nk": f"--workload square-tutorial --layout nk {_SQUARE}",

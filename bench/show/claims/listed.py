@@ -306,7 +306,7 @@ CLAIMS = (
         "Past Dynamo's recompile limit of 8, later shapes are timed eagerly under a compiled name",
         STUDY,
         Untestable(
-            "every row is made after a reset of Dynamo; shown by a test: "
+            "every row is made by a function of its own; shown by a test: "
             "tests/test_references.py, test_without_a_reset_dynamo_falls_back_to_eager_and_says_nothing"
         ),
     ),
