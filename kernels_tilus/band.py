@@ -228,7 +228,7 @@ class BandScript(MmaProduct, WgmmaSpecializedProduct, SimtProduct, EpilogueScrip
             self.wgmma_product(transposed, gb, ga, offset_n, offset_m, k_begin, k_end, steps_before)
             self.add(acc, self.transpose(transposed), out=acc)
 
-    def finish_product(
+    def finish_in_rows(
         self,
         acc: RegisterTensor,
         bias_ptr: void_p,

@@ -120,7 +120,7 @@ class DataParallelMatmul(BandScript):
                 0, k_units * self.vector_k, 0,
             )
             # fmt: on
-            self.finish_product(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+            self.finish_in_rows(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
 
 
 class PersistentMatmul(BandScript):
@@ -193,7 +193,7 @@ class PersistentMatmul(BandScript):
                 )
                 # fmt: on
             walked += steps
-            self.finish_product(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+            self.finish_in_rows(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
             if self.stored_in_rows:
                 if self.engine != "wgmma_specialized":
                     self.fence.proxy_async()  # the next tile's TMA writes where this one has been copied to

@@ -157,7 +157,7 @@ class StreamKMatmul(ArrivalScript):
             # fmt: on
 
             if not shared:
-                self.finish_product(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+                self.finish_in_rows(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
                 if self.stored_in_rows:
                     self.fence.proxy_async()  # the next tile's TMA writes where this one has been copied to
                     self.sync()

@@ -26,12 +26,15 @@ def workloads_table(asked: Asked, verbose: bool) -> Table:
 
 def contenders_table(kernels: Sequence[Kernel], has_gpu: bool) -> Table:
     """A line a file of each language, with its variants. has_gpu: whether this machine has one."""
-    files: dict[tuple[str, str], list[str]] = {}
+    files: dict[tuple[str, str], list[Kernel]] = {}
     for kernel in kernels:
-        on_request = " (--references)" if kernel.on_request else ""
-        file = kernel.op, f"{kernel.language.value}/{kernel.name}{on_request}"
-        files.setdefault(file, []).append(kernel.variant)
-    lines = [[op, file, ", ".join(filter(None, variants))] for (op, file), variants in sorted(files.items())]
+        files.setdefault((kernel.op, f"{kernel.language.value}/{kernel.name}"), []).append(kernel)
+    lines = []
+    for (op, file), of_file in sorted(files.items()):
+        on_request = " (--references)" if all(kernel.on_request for kernel in of_file) else ""
+        by_name = "" if on_request else " (--references)"
+        variants = [f"{kernel.variant}{by_name if kernel.on_request else ''}" for kernel in of_file if kernel.variant]
+        lines.append([op, f"{file}{on_request}", ", ".join(variants)])
     return Table("contenders", ["operation", "contender", "variants"], lines, foot="\n".join(_where(kernels, has_gpu)))
 
 
@@ -53,5 +56,6 @@ def _where(kernels: Sequence[Kernel], has_gpu: bool) -> Iterator[str]:
     for language in dict.fromkeys(kernel.language.compiler for kernel in kernels):
         alike.setdefault(contenders.availability(language), []).append(language.value)
     for availability, languages in alike.items():
-        yield f"{', '.join(languages)}: {availability}"
+        if availability != "runs on the CPU":  # as all that are not named
+            yield f"{', '.join(languages)}: {availability}"
     yield from contenders.not_importable().values()

@@ -24,9 +24,9 @@ function options(select, values, texts = values) {
   select.replaceChildren(...values.map((value, i) => element("option", { value }, texts[i])));
 }
 
-// Names may break behind a slash and a dot, and nowhere else.
+// Names may break behind a slash, a dot and an underscore, and nowhere else.
 function breakable(said) {
-  return said.split(/(?<=[/.])(?=[a-z_])/).flatMap((part, i) => i ? [element("wbr"), part] : [part]);
+  return said.split(/(?<=[/._])(?=[a-z])/).flatMap((part, i) => i ? [element("wbr"), part] : [part]);
 }
 // One tab stop for all of a grid of elements, null where there is none; arrow keys walk in it.
 const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };

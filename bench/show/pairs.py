@@ -14,7 +14,7 @@ from triton_vs_tilus.common.kernel import LANGUAGES
 STEPS = ("load", "multiply", "meet", "finish")
 # What a line calls, and the step that it is by that; of two that match the first counts.
 CALLS = {
-    "finish": ("finish", "apply_epilogue", "epilogue*"),
+    "finish": ("finish*", "apply_epilogue", "epilogue*"),
     "meet": (
         *("announce", "is_last", "reset", "sum_in_order", "atomic_*", "*_semaphore", "push_rows"),
         *("cluster_*", "mapa_*", "cvta_*", "gdc_*", "start_dependents", "after_kernel_before", "prepare_arrivals"),
