@@ -147,7 +147,11 @@ RECORDINGS = {
         )
         for dtype in ("bf16", "fp16", "fp32")
     },
-    f"router{PUBLISHED}": f"--workload router {_only('torch/decompose_k')} {_STUDY}",
+    # By T the study has custom-op autotuning for each T and, dispatched over ranges of M, one graph for all.
+    f"router{PUBLISHED}": (
+        f"--workload router {_only('torch/decompose_k', 'torch/custom_op.fused', 'torch/custom_op.fused_dynamic')} "
+        f"{_AUTOTUNED} {_STUDY}"
+    ),
     f"square-tutorial{PUBLISHED}": " ".join(
         ["--workload square-tutorial", _only("published_tilus/matmul", "published_triton/matmul"), _SQUARE]
     ),
@@ -200,11 +204,21 @@ RECORDINGS = {
             "--timing cold,graph --rounds 40",
         ]
     ),
+    # What generators write, and what the gate says of it: casts around cuBLAS, sizes as constants, sums in C's dtype.
+    "candidates": " ".join(
+        [
+            "--shape 16x64x2048 --shape 64x256x7168 --dtype bf16 --only candidate --timing cold,graph --rounds 20",
+            *(
+                f"--candidate examples/candidates/{name}.py:matmul"
+                for name in ("casts_around_cublas", "hard_coded", "masked", "narrow_sum")
+            ),
+        ]
+    ),
     "square-generated": " ".join(
         [
             "--workload square-generated",
             _only("data_parallel", "torch/compile.default", "torch/compile.max_autotune_no_cudagraphs"),
-            _only("torch/compile.triton_templates"),
+            _only("torch/compile.triton_templates", "torch/compile.max_autotune_parameter"),
             "--timing cold,graph --rounds 20",
         ]
     ),
