@@ -5,6 +5,7 @@ import os
 from dataclasses import replace
 from functools import cache
 from itertools import product
+from pathlib import Path
 
 import compiled
 import matmul_cases as cases
@@ -167,7 +168,9 @@ def widths() -> dict[tuple[str, Layout, str], list[dict[str, list[str]]] | str |
         few = name == "triton/sliced_k.fma"  # which is for few rows, and takes long to compile for many
         problem = resources.runnable(contenders.find(name), Matmul(4 if few else 16, 256, k, layout=layout))
         wanted[name, layout, rows] = name, problem, padding
-    with Children(len(os.sched_getaffinity(0)), resources.DEADLINE_S) as children:
+    here = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]  # where row_widths is found
+    path = {"PYTHONPATH": os.pathsep.join(here)}
+    with Children(len(os.sched_getaffinity(0)), resources.DEADLINE_S, path) as children:
         return dict(zip(wanted, children.each(row_widths.compiled_widths, list(wanted.values())), strict=True))
 
 
