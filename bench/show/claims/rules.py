@@ -71,6 +71,19 @@ def verdict(holds: bool) -> str:
     return CONFIRMED if holds else CONTRADICTED
 
 
+@dataclass(frozen=True)
+class OfOne:
+    """What rules share that look at one contender's rows, or at those of several by a pattern."""
+
+    contender: str
+
+    counted = False
+
+    @property
+    def contenders(self) -> Sequence[str]:
+        return (self.contender,)
+
+
 # One contender against another.
 
 
@@ -315,18 +328,12 @@ class Errors(OfTwo):
 
 
 @dataclass(frozen=True)
-class Tiles:
+class Tiles(OfOne):
     """tiles: those of the searched configs, by M = N."""
 
-    contender: str
     tiles: Mapping[int, Sequence[str]]
 
-    counted = False
     text = "all of the searched configs"
-
-    @property
-    def contenders(self) -> Sequence[str]:
-        return (self.contender,)
 
     def finding(self, rows: pd.DataFrame) -> Finding:
         last = latest(rows)
@@ -350,17 +357,10 @@ def _counts(found: Counter[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Winners:
+class Winners(OfOne):
     """splits: those that an autotuner may choose, by its message 'won by split 64; compiled to ...'."""
 
-    contender: str
     splits: Sequence[int]
-
-    counted = False
-
-    @property
-    def contenders(self) -> Sequence[str]:
-        return (self.contender,)
 
     @property
     def text(self) -> str:
@@ -460,17 +460,10 @@ class NoWorkspaceUnsplit:
 
 
 @dataclass(frozen=True)
-class CompiledTo:
+class CompiledTo(OfOne):
     """programs: what torch.compile makes of the problems of each K, by the beginning of the row's message."""
 
-    contender: str
     programs: Mapping[int, str]
-
-    counted = False
-
-    @property
-    def contenders(self) -> Sequence[str]:
-        return (self.contender,)
 
     @property
     def text(self) -> str:
@@ -508,17 +501,10 @@ class NeverDecomposes:
 
 
 @dataclass(frozen=True)
-class UntiledK:
+class UntiledK(OfOne):
     """A step of the kernel is all of K: it does not tile K."""
 
-    contender: str
-
-    counted = False
     text = "a step is all of K"
-
-    @property
-    def contenders(self) -> Sequence[str]:
-        return (self.contender,)
 
     def finding(self, rows: pd.DataFrame) -> Finding:
         last = latest(rows)
@@ -703,17 +689,11 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class LimitedBySharedMemory:
+class LimitedBySharedMemory(OfOne):
     """Shared memory lets fewer blocks onto an SM than registers do."""
-
-    contender: str
 
     counted = True
     text = "fewer blocks by shared memory than by registers"
-
-    @property
-    def contenders(self) -> Sequence[str]:
-        return (self.contender,)
 
     def finding(self, rows: pd.DataFrame) -> Finding:
         passed = rows[rows["status"] == PASSED]
