@@ -22,12 +22,13 @@ from tilus.ir.tensor import GlobalTensor, RegisterTensor
 from triton_vs_tilus.common.kernel import GroupedConfig, MatmulConfig, band_steps, grid_of, is_grouped
 from triton_vs_tilus.common.plan import Placement
 from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.space import WIDEST_LOAD
 from triton_vs_tilus.kernels_tilus import launching, wgmma
 from triton_vs_tilus.kernels_tilus.configs import BandConfig
 from triton_vs_tilus.kernels_tilus.dependent_launch import after_kernel_before
 from triton_vs_tilus.kernels_tilus.epilogue import EpilogueScript, view_of_c
 from triton_vs_tilus.kernels_tilus.mma import MmaProduct
-from triton_vs_tilus.kernels_tilus.partials import WIDEST, holds_pairs_of_a_row, in_rows
+from triton_vs_tilus.kernels_tilus.partials import holds_pairs_of_a_row, in_rows
 from triton_vs_tilus.kernels_tilus.simt import SimtProduct
 from triton_vs_tilus.kernels_tilus.wgmma_specialized import WgmmaSpecializedProduct
 
@@ -90,7 +91,7 @@ class BandScript(MmaProduct, WgmmaSpecializedProduct, SimtProduct, EpilogueScrip
         self.grouped = build.grouped
         self.vector_k, self.vector_n, _ = build.vectors
         self.vector_b = self.vector_k if self.stored_nk else self.vector_n
-        wide = self.vector_c * self.out_dtype.nbytes == WIDEST
+        wide = self.vector_c * self.out_dtype.nbytes == WIDEST_LOAD
         self.stored_in_rows = wide and holds_pairs_of_a_row(self.engine)
 
     def pid_m_of(self, group_m: int32, groups: int32) -> int32:
@@ -341,7 +342,7 @@ def vector_c(n: int, strides: tuple[int, int], align: int, itemsize: int) -> int
     """Vectors.c for C [M, n] of these strides, at an address that is a multiple of `align` bytes."""
     if strides[1] != 1:
         return 0
-    widths = (WIDEST // itemsize, 2)
+    widths = (WIDEST_LOAD // itemsize, 2)
     return next((w for w in widths if align % (w * itemsize) == 0 and n % w == 0 and strides[0] % w == 0), 1)
 
 

@@ -28,14 +28,13 @@ from torch import Tensor
 from triton_vs_tilus.common.call import launched
 from triton_vs_tilus.common.checks import chosen_variant
 from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.kernel import Kernel, Language, Space, grid_of, space_of, tiles_of
+from triton_vs_tilus.common.kernel import Kernel, Language, Space, grid_of, tiles_of
 from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, bias_slot, contiguous
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
-from triton_vs_tilus.common.space import PROGRAMS
 from triton_vs_tilus.kernels_tilus import band, configs, launching, wgmma
 from triton_vs_tilus.kernels_tilus.band import BandScript, view_of_a, view_of_b
-from triton_vs_tilus.kernels_tilus.configs import BandConfig, ProgramsConfig, band_space
+from triton_vs_tilus.kernels_tilus.configs import BandConfig, ProgramsConfig, band_space, programs_space
 from triton_vs_tilus.kernels_tilus.wgmma_specialized import WARP, add_producer_warp, only_first_threads
 
 
@@ -46,15 +45,7 @@ def space(problem: Matmul) -> Space:
 
 def persistent_space(problem: Matmul) -> Space:
     """Every wanted tile, with 1 to 4 programs on each multiprocessor where there are more tiles."""
-    tiles = band_space(problem, (1,))
-    wanted = [
-        ProgramsConfig(**vars(tile), programs=programs)
-        for tile in tiles.configs
-        for programs in PROGRAMS
-        if programs == PROGRAMS[0] or programs < tiles_of(problem, tile)
-    ]
-    supported = space_of(wanted, lambda config: supports_persistent(problem, config))
-    return Space(supported.configs, {**tiles.dropped, **supported.dropped})
+    return programs_space(problem, supports_persistent, most=lambda tile: tiles_of(problem, tile) - 1)
 
 
 def default_config(problem: Matmul) -> BandConfig:
@@ -67,17 +58,22 @@ def persistent_default_config(problem: Matmul) -> ProgramsConfig:
     return ProgramsConfig(**vars(default_config(problem)))
 
 
+def _splits(config: BandConfig | None) -> str | None:
+    """Why a config that splits is none."""
+    if config is None or config.split_k == 1:
+        return None
+    return f"split_k is {config.split_k}; accepted: 1, as nothing is split"
+
+
 def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
     """As every band kernel; and there is one band."""
-    if config is not None and config.split_k != 1:
-        return f"split_k is {config.split_k}; accepted: 1, as nothing is split"
-    return configs.supports(problem, config)
+    return _splits(config) or configs.supports(problem, config)
 
 
 def supports_persistent(problem: Matmul, config: ProgramsConfig | None = None) -> str | None:
     """As the product of every band kernel; and a program walks tiles of its own."""
-    if config is not None and config.split_k != 1:
-        return f"split_k is {config.split_k}; accepted: 1, as nothing is split"
+    if reason := _splits(config):
+        return reason
     if config is not None and config.programs < 1:
         return f"programs is {config.programs}; accepted: 1 or more"
     if config is not None and config.engine == "wgmma_pairs":

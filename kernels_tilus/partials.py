@@ -10,11 +10,11 @@ from tilus.ir.layout.ops import shared_row_major
 from tilus.ir.layout.shared_layout import SharedLayout, Swizzle
 from tilus.ir.tensor import RegisterTensor
 
+from triton_vs_tilus.common.space import WIDEST_LOAD
 from triton_vs_tilus.kernels_tilus.mma import layout_of_total
 from triton_vs_tilus.kernels_tilus.wgmma import shared_beside_barriers
 
 BANKS = 32  # words of 4 bytes that one access of a warp can reach at once
-WIDEST = 16  # bytes of one access
 
 
 def holds_pairs_of_a_row(engine: str) -> bool:
@@ -31,7 +31,7 @@ def in_rows(script: tilus.Script, tile: RegisterTensor) -> RegisterTensor:
     script.store_shared(shared, tile)
     script.sync()
     wide = script.load_shared(shared)
-    script.annotate_layout(wide, layout_of_total(rows, columns, script.num_warps, WIDEST // tile.dtype.nbytes))
+    script.annotate_layout(wide, layout_of_total(rows, columns, script.num_warps, WIDEST_LOAD // tile.dtype.nbytes))
     script.free_shared(shared)
     return wide
 

@@ -34,27 +34,19 @@ from torch import Tensor
 from triton_vs_tilus.common import workspace
 from triton_vs_tilus.common.call import launched
 from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.kernel import Kernel, Language, Space, grid_of, space_of, tiles_of
+from triton_vs_tilus.common.kernel import Kernel, Language, Space, grid_of, tiles_of
 from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, bias_slot, contiguous
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
-from triton_vs_tilus.common.space import DEFAULT_PROGRAMS, PROGRAMS
+from triton_vs_tilus.common.space import DEFAULT_PROGRAMS
 from triton_vs_tilus.kernels_tilus import band, configs, launching
 from triton_vs_tilus.kernels_tilus.arrival import ArrivalScript
-from triton_vs_tilus.kernels_tilus.configs import BandConfig, ProgramsConfig, band_space
+from triton_vs_tilus.kernels_tilus.configs import BandConfig, ProgramsConfig, programs_space
 
 
 def space(problem: Matmul) -> Space:
     """Every wanted tile, with 1 to 4 programs on each multiprocessor where each then has 2 steps or more."""
-    tiles = band_space(problem, (1,))
-    wanted = [
-        ProgramsConfig(**vars(tile), programs=programs)
-        for tile in tiles.configs
-        for programs in PROGRAMS
-        if programs == PROGRAMS[0] or programs * 2 <= _work(problem, tile)
-    ]
-    supported = space_of(wanted, lambda config: supports(problem, config))
-    return Space(supported.configs, {**tiles.dropped, **supported.dropped})
+    return programs_space(problem, supports, most=lambda tile: _work(problem, tile) // 2)
 
 
 def default_config(problem: Matmul) -> ProgramsConfig:

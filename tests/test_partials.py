@@ -7,6 +7,7 @@ import pytest
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.space import WIDEST_LOAD
 from triton_vs_tilus.kernels_tilus import partials, wgmma
 from triton_vs_tilus.kernels_tilus.mma import layout_of_total
 
@@ -51,7 +52,7 @@ def test_a_place_holds_one_element(rows, columns, nbytes):
 @pytest.mark.parametrize("nbytes", [2, 4])
 @pytest.mark.parametrize(("rows", "columns", "warpgroups"), TILES)
 def test_a_warp_stores_whole_lines(rows, columns, warpgroups, nbytes):
-    vector = partials.WIDEST // nbytes
+    vector = WIDEST_LOAD // nbytes
     wide = layout_of_total(rows, columns, 4 * warpgroups, vector)
     for first in range(0, wide.local_size, vector):
         stored = {

@@ -343,7 +343,7 @@ def reran(name: str, problems: str, other: str) -> list[str]:
 
 
 def _apart(name: str, problems: str, other: str) -> dict[Path, list[float]]:
-    """By the file of this name of each device, |1 - ratio| of the cold speed-ups that `reran` tells of."""
+    """For the file of this name on each device: |1 - ratio| of the cold speed-ups of two runs of one config."""
     found = {}
     for path, rows in _recorded("figures", name).items():
         again = {(row.problem.name, row.contender): row for row in read_rows(path.parent / f"{other}.jsonl")}
