@@ -3,6 +3,7 @@
     python bench/prebuild.py --workload router --target sm_90a --slug h200 --into built    # here: nvcc, no GPU
     python bench/prebuild.py --adopt built                                                 # there, once
     python bench/compare.py --workload router --tune full                                  # there
+    python bench/prebuild.py --sanitizer --into built                                      # what sanitize.py launches
 
 The folder is carried by whatever copies files. It is made by the Triton, the Python and the nvcc of this process, and
 --adopt takes nothing of a language whose programs another Triton, tilus or nvcc would look for. Building goes on where
@@ -13,11 +14,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import cli
 from triton_vs_tilus.bench.cli import CACHE, ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from triton_vs_tilus.bench.search.prebuilt import Built
 
 NAMED = 5  # failures in one message
 
@@ -32,6 +37,8 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--slug", default="h200", help=slug)
     budget = "what runs under compare.py's --tune of this name (default: %(default)s)"
     group.add_argument("--budget", choices=cli.TUNE, default="full", help=budget)
+    launches = "build what sanitize.py launches, in place of what a search tries"
+    group.add_argument("--sanitizer", action="store_true", help=launches)
     group.add_argument("--into", metavar="DIR", type=Path, default=CACHE / "prebuilt", help="(default: %(default)s)")
     group.add_argument("--adopt", metavar="DIR", type=Path, help="put a folder into this machine's caches")
     return made
@@ -40,7 +47,6 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     from triton_vs_tilus.bench.search import prebuilt
-    from triton_vs_tilus.bench.search.race import BUDGETS
 
     try:
         if args.adopt is not None:
@@ -50,17 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for language, differing in refused.items():
                 print(f"{language}: none adopted, as {differing}", file=sys.stderr)
             return ExitCode.FAILED if refused else ExitCode.OK
-        problems = [problem for _, problem in cli.chosen_problems(args)]
-        kernels = cli.chosen_contenders(args, {problem.op for problem in problems})
-        built = prebuilt.build(
-            args.into.resolve(),
-            problems,
-            kernels,
-            target=args.target,
-            slug=args.slug,
-            budget=None if args.budget == "off" else BUDGETS[args.budget],
-            finished=_progress,
-        )
+        built = _built(args)
     except prebuilt.Mismatch as mismatch:
         raise UsageError(str(mismatch)) from None
     for language, count in built.programs.items():
@@ -69,6 +65,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for config, reason in list(built.failed.items())[:NAMED]:
         print(f"  {config}: {reason}", file=sys.stderr)
     return ExitCode.OK
+
+
+def _built(args: argparse.Namespace) -> "Built":
+    from triton_vs_tilus.bench.search import prebuilt
+    from triton_vs_tilus.bench.search.race import BUDGETS
+
+    folder = args.into.resolve()
+    if args.sanitizer:
+        from triton_vs_tilus.bench.diagnostics import sanitizer
+
+        try:
+            wanted = sanitizer.wanted(sanitizer.chosen_tasks(args.only))
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return prebuilt.build_these(folder, wanted, target=args.target, finished=_progress)
+    problems = [problem for _, problem in cli.chosen_problems(args)]
+    kernels = cli.chosen_contenders(args, {problem.op for problem in problems})
+    budget = None if args.budget == "off" else BUDGETS[args.budget]
+    return prebuilt.build(
+        folder, problems, kernels, target=args.target, slug=args.slug, budget=budget, finished=_progress
+    )
 
 
 def _progress(done: int, jobs: int) -> None:

@@ -1,6 +1,6 @@
 """compute-sanitizer's four tools over every kernel of both languages, at small shapes, ragged too, in both layouts.
 
-    python bench/sanitize.py                                     # all; the programs are built first
+    python bench/sanitize.py                                     # all; programs that are not adopted are built first
     python bench/sanitize.py --tool racecheck --only tilus       # a part: its findings replace those of the same part
 
 Needs a GPU, and compute-sanitizer on PATH; it comes with the CUDA toolkit. What was found is kept in
@@ -37,7 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     import torch
 
-    from triton_vs_tilus.bench import contenders
     from triton_vs_tilus.bench.diagnostics import sanitizer
     from triton_vs_tilus.bench.rows import queries
     from triton_vs_tilus.bench.rows.environment import environment
@@ -50,10 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if (program := shutil.which("compute-sanitizer")) is None:
         raise UsageError("compute-sanitizer is not on PATH; it comes with the CUDA toolkit")
     try:
-        kernels = contenders.choose(contenders.all_contenders(), args.only)
+        chosen = sanitizer.chosen_tasks(args.only)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    device, chosen = torch.device("cuda", 0), sanitizer.tasks(kernels)
+    device = torch.device("cuda", 0)
     report(f"{len(chosen)} launches are built first")
     sanitizer.build_all(chosen, device, BUILD_SECONDS)
     path = args.output or queries.RESULTS / tuned.slug_of(device) / "sanitizer.json"

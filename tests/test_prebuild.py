@@ -18,6 +18,7 @@ from triton.runtime.cache import get_cache_manager
 from triton_vs_tilus.bench import prebuild
 from triton_vs_tilus.bench.cli import run_command
 from triton_vs_tilus.bench.contenders import find, launched
+from triton_vs_tilus.bench.diagnostics import sanitizer
 from triton_vs_tilus.bench.search import prebuilt
 from triton_vs_tilus.bench.search.race import Budget
 from triton_vs_tilus.bench.search.space import compiled_fields
@@ -140,6 +141,24 @@ def test_every_config_of_a_search_is_built_and_a_program_once(monkeypatch, tmp_p
     (tmp_path / "identity.json").write_text(json.dumps({"triton": {"version": "2", "target": "sm_90a"}}))
     with pytest.raises(prebuilt.Mismatch, match="version is 2 there, 1 here"):
         prebuilt.build(tmp_path, PROBLEMS, kernels[:1], target="sm_90a", slug="none", budget=ample)
+
+
+def test_what_the_sanitizer_launches_is_built(monkeypatch, tmp_path, capsys):
+    asked = []
+
+    def build_these(folder, wanted, **options):
+        asked.extend(wanted)
+        return prebuilt.Built()
+
+    monkeypatch.setattr(prebuilt, "build_these", build_these)
+    assert run_command(prebuild.main, ["--sanitizer", "--only", "data_parallel", "--into", str(tmp_path)]) == 0
+    tasks = sanitizer.chosen_tasks(["data_parallel"])
+    assert [(kernel.full_name, problem) for kernel, problem, _ in asked] == [
+        (task.contender, task.solved()) for task in tasks
+    ]
+    assert "tilus/data_parallel.persistent" in {kernel.full_name for kernel, _, _ in asked}
+    assert run_command(prebuild.main, ["--sanitizer", "--only", "nothing", "--into", str(tmp_path)]) == 2
+    assert "no contender is named 'nothing'" in capsys.readouterr().err
 
 
 def test_the_stub_takes_the_drivers_name(tmp_path):

@@ -2,6 +2,7 @@
 
 import stat
 import sys
+from collections import defaultdict
 
 import pytest
 import torch
@@ -12,10 +13,12 @@ from triton_vs_tilus.bench import contenders, sanitize
 from triton_vs_tilus.bench.cli import run_command
 from triton_vs_tilus.bench.diagnostics import sanitizer
 from triton_vs_tilus.bench.rows.row import EnvironmentRecord
+from triton_vs_tilus.common.kernel import band_steps, tiles_of
 from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.space import Feed
 
 HERE = EnvironmentRecord(device="NVIDIA Made Up")
-EVERY = sanitizer.tasks(contenders.all_contenders())
+EVERY = sanitizer.chosen_tasks([])
 FEW = [task for task in EVERY if task.contender in ("triton/atomic", "tilus/atomic")][:5]
 
 
@@ -67,6 +70,28 @@ def test_every_kernel_is_run_whole_and_ragged_in_both_layouts():
         instructions = {config.fed.instruction for config in configs}
         assert {"mma", "wgmma"} <= instructions
     assert all(contenders.find(task.contender).supports(task.solved(), None) is None for task in EVERY)
+
+
+def test_each_way_to_feed_a_tile_is_run_until_its_stages_are_filled_again():
+    own = [task for task in EVERY if task.contender in ("tilus/data_parallel", "tilus/atomic", "tilus/cluster")]
+    filled_again = defaultdict(set)
+    for task in own:
+        problem, config = task.solved(), contenders.find(task.contender).config_from(task.config)
+        if band_steps(problem.k, config.block_k, config.split_k) > config.num_stages:
+            filled_again[task.contender].add(config.fed.feed)
+    with_tma = {Feed.TMA, Feed.TMA_PRODUCER, Feed.TMA_PAIRS}
+    assert with_tma <= filled_again["tilus/data_parallel"] and with_tma <= filled_again["tilus/atomic"]
+    assert with_tma - {Feed.TMA_PAIRS} <= filled_again["tilus/cluster"]
+
+
+def test_persistent_programs_are_run_on_several_tiles_each():
+    for name in ("triton/data_parallel.persistent", "tilus/data_parallel.persistent"):
+        feeds = {Feed.COPY, Feed.COPY_SLICED, Feed.TMA} | ({Feed.TMA_PRODUCER} if name.startswith("tilus") else set())
+        for task in (task for task in EVERY if task.contender == name):
+            config = contenders.find(name).config_from(task.config)
+            if tiles_of(task.solved(), config) > config.programs:
+                feeds.discard(config.fed.feed)
+        assert not feeds
 
 
 def test_a_finding_is_of_the_task_that_it_came_in(program):

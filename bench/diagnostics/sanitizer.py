@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Timer
@@ -30,20 +30,22 @@ from triton_vs_tilus.bench.diagnostics.resources import runnable
 from triton_vs_tilus.bench.measure.process import Children
 from triton_vs_tilus.bench.rows.row import EnvironmentRecord
 from triton_vs_tilus.bench.search import build
-from triton_vs_tilus.common.kernel import LANGUAGES, Kernel
+from triton_vs_tilus.common.kernel import LANGUAGES, Config, Kernel
 from triton_vs_tilus.common.or_reduce import OrReduce
 from triton_vs_tilus.common.problem import Layout, Matmul, Problem
+from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-# Whole tiles and ragged ones, in both layouts; rows that TMA takes, that cp.async takes, and that neither does.
+# Whole tiles and ragged ones, in both layouts; rows that TMA takes, that cp.async takes, and that neither does. Two
+# tiles along M, for pairs of blocks; bands of more steps than there are stages, so that every stage is filled again.
 PROBLEMS: tuple[Problem, ...] = (
     *(
         Matmul(m, n, k, dtype, layout=layout)
         for layout in Layout
         for m, n, k, dtype in (
-            (64, 64, 512, torch.bfloat16),
-            (37, 72, 328, torch.bfloat16),
+            (128, 64, 2048, torch.bfloat16),
+            (101, 72, 328, torch.bfloat16),
             (5, 10, 134, torch.bfloat16),
             (5, 7, 129, torch.bfloat16),
             (19, 40, 200, torch.float32),
@@ -126,9 +128,14 @@ def keep(
     path.write_bytes(msgspec.json.format(msgspec.json.encode(Kept(checked, [*others, *findings]))))
 
 
+def chosen_tasks(only: Sequence[str]) -> list[Task]:
+    """Of the kernels that `only` names, as contenders.choose takes it, or of all: those on request, too."""
+    return tasks(contenders.choose(contenders.all_contenders(), only, references=True))
+
+
 def tasks(kernels: Sequence[Kernel]) -> list[Task]:
     """Every kernel of both languages on every problem that it takes: by its own rule, and by the first config of its
-    space for each way in which tiles are fed and multiplied."""
+    space for each way in which tiles are fed and multiplied. One program walks all tiles of a persistent kernel."""
     found: list[Task] = []
     for kernel in kernels:
         if kernel.language not in LANGUAGES:
@@ -136,7 +143,7 @@ def tasks(kernels: Sequence[Kernel]) -> list[Task]:
         for problem in filter(None, (runnable(kernel, problem) for problem in PROBLEMS)):
             by_feed: dict[Any, Any] = {}
             for config in [kernel.default_config(problem), *kernel.configs(problem)]:
-                by_feed.setdefault(getattr(config, "fed", None), config)
+                by_feed.setdefault(getattr(config, "fed", None), _by_one_program(kernel, config))
             found += [
                 Task(kernel.full_name, problem.op, problem.fields, msgspec.to_builtins(config))
                 for config in by_feed.values()
@@ -144,12 +151,22 @@ def tasks(kernels: Sequence[Kernel]) -> list[Task]:
     return found
 
 
+def _by_one_program(kernel: Kernel, config: Config) -> Config:
+    walks_tiles = kernel.protocol is Protocol.DATA_PARALLEL and hasattr(config, "programs")
+    return replace(config, programs=1) if walks_tiles else config
+
+
+def wanted(chosen: Sequence[Task]) -> list[tuple[Kernel, Problem, Config]]:
+    """What the tasks launch, as bench.search.prebuilt takes it."""
+    kernels = [contenders.find(task.contender) for task in chosen]
+    return [
+        (kernel, task.solved(), kernel.config_from(task.config)) for kernel, task in zip(kernels, chosen, strict=True)
+    ]
+
+
 def build_all(chosen: Sequence[Task], device: torch.device, deadline_s: float) -> None:
     """Compiles what the tasks launch. What cannot be compiled is met again by its task."""
-    jobs = []
-    for task in chosen:
-        kernel = contenders.find(task.contender)
-        jobs.append((task.solved(), task.contender, [kernel.config_from(task.config)], device))
+    jobs = [(problem, kernel.full_name, [config], device) for kernel, problem, config in wanted(chosen)]
     with Children(len(os.sched_getaffinity(0)), deadline_s) as children:
         children.each(build._build, jobs)
 

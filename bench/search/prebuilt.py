@@ -31,6 +31,9 @@ DEADLINE_S = 600.0  # for the programs of one job
 ENVIRONMENT = {"TRITON_INTERPRET": "0", "TRITON_STORE_BINARY_ONLY": "1"}
 
 
+Finished = Callable[[int, int], None]
+
+
 class Mismatch(Exception):
     """The folder is of other compilers than this machine's; the message says which."""
 
@@ -54,21 +57,37 @@ def build(
     target: str,
     slug: str,
     budget: Budget | None,
-    finished: Callable[[int, int], None] = lambda done, jobs: None,
+    finished: Finished = lambda done, jobs: None,
 ) -> Built:
     """Compiles what a search with this budget tries first, on a device of this slug, of every kernel on every problem;
-    without a budget what is launched where no config is given.
+    without a budget what is launched where no config is given. The rest is as in `build_these`."""
+    wanted = [
+        (kernel, problem, config)
+        for kernel in kernels
+        for problem in (problems if not kernel.tuned_as else ())
+        if kernel.language in LANGUAGES and problem.op == kernel.op
+        for config in _tries(kernel, problem, budget, slug)
+    ]
+    return build_these(folder, wanted, target=target, finished=finished)
+
+
+def build_these(
+    folder: Path,
+    wanted: Iterable[tuple[Kernel, Problem, Config]],
+    *,
+    target: str,
+    finished: Finished = lambda done, jobs: None,
+) -> Built:
+    """Compiles these kernels of both languages on these problems, by these configs.
 
     target: as nvcc names it, 'sm_90a'. finished: called with the numbers of jobs that have ended, and that there are.
     Raises Mismatch where the folder holds programs of other compilers.
     """
     jobs: dict[tuple[Any, ...], list[tuple[Problem, Config]]] = {}
-    for kernel in kernels:
-        for problem in problems if kernel.build and kernel.language in LANGUAGES and not kernel.tuned_as else ():
-            if problem.op == kernel.op:
-                for config in _tries(kernel, problem, budget, slug):
-                    # One process compiles once what configs and problems share.
-                    jobs.setdefault((kernel.full_name, compiled_fields(config)), []).append((problem, config))
+    for kernel, problem, config in wanted:
+        if kernel.build:
+            # One process compiles once what configs and problems share.
+            jobs.setdefault((kernel.full_name, compiled_fields(config)), []).append((problem, config))
     start, done = time.monotonic(), Built(configs=sum(map(len, jobs.values())))
     with Children(len(os.sched_getaffinity(0)), DEADLINE_S, ENVIRONMENT) as children:
         for language in dict.fromkeys(contenders.find(name).language.value for name, _ in jobs):
