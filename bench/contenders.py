@@ -40,7 +40,7 @@ ON_CPU = {
 }
 TWINS = (Language.TRITON, Language.TILUS)
 SPLIT = re.compile(r"@s([1-9]\d*)$")
-MATCHED = re.compile(rf"@({'|'.join(language.value for language in TWINS)})$")
+MATCHED = re.compile(r"@(?!s\d+$)([\w.]+)$")
 CANDIDATE = f"{Language.CANDIDATE.value}/"
 
 
@@ -107,29 +107,41 @@ def _with_split(full_name: str) -> Kernel:
 
 def _matched(full_name: str) -> Kernel:
     """'tilus/atomic@triton': the kernel with the config that the other language's would take, where it can run that:
-    what the language alone changes is seen beside 'triton/atomic'. Raises KeyError as `find`, and for a kernel that has
-    no twin in that language."""
-    base_name, _, language = full_name.partition("@")
-    base = find(base_name)
-    if base.language not in TWINS or base.language.value == language:
-        raise KeyError(f"no contender {full_name!r}: {language} is not the other language of {base_name}")
-    twin = find(f"{language}/{base_name.partition('/')[2]}")
+    what the language alone changes is seen beside 'triton/atomic'. 'tilus/decompose_k.vector@cluster': with that of
+    another kernel of its language: beside 'tilus/cluster' what the protocol alone changes. Raises KeyError as `find`,
+    and for a kernel that has no such other."""
+    base_name, _, given = full_name.partition("@")
+    base, lender = find(base_name), _lender(full_name)
 
     def config_of(problem: Problem) -> Config:
-        return _of_twin(base, twin, problem, _slug())
+        return _lent(base, lender, problem, _slug())
 
     def supports(problem: Problem, config: Config | None) -> str | None:
-        if reason := base.supports(problem, config) or twin.supports(problem, None):
+        if reason := base.supports(problem, config) or lender.supports(problem, None):
             return reason
         found = config or config_of(problem)
-        return f"{twin.full_name}'s config: {found}" if isinstance(found, str) else None
+        return f"{lender.full_name}'s config: {found}" if isinstance(found, str) else None
 
-    return _given(base, f"@{language}", config_of, supports)
+    return _given(base, f"@{given}", config_of, supports)
 
 
-def _of_twin(base: Kernel, twin: Kernel, problem: Problem, slug: str) -> Config | str:
-    """The config that the twin would take on a device of this slug, or why `base` cannot run it."""
-    return space.matched(base, problem, twin, pick(twin, problem, slug)[0])
+def _lender(full_name: str) -> Kernel:
+    """The kernel whose config a matched one takes. Raises KeyError as `_matched`."""
+    base_name, _, given = full_name.partition("@")
+    language, _, name = base_name.partition("/")
+    twins = [twin.value for twin in TWINS]
+    other = f"{given}/{name}" if given in twins else f"{language}/{given}"
+    if language not in twins or other == base_name:
+        raise KeyError(f"no contender {full_name!r}: {given} is no other language or kernel than {base_name}'s")
+    lender = find(other)
+    if lender.op != find(base_name).op:
+        raise KeyError(f"no contender {full_name!r}: {other} is of another operation")
+    return lender
+
+
+def _lent(base: Kernel, lender: Kernel, problem: Problem, slug: str) -> Config | str:
+    """The config that the lender would take on a device of this slug, or why `base` cannot run it."""
+    return space.matched(base, problem, lender, pick(lender, problem, slug)[0])
 
 
 def _given(
@@ -169,15 +181,14 @@ def pick(
 ) -> tuple[Config, tuned.Source | Literal["split", "matched", "stale"]]:
     """As tuned.pick, and 'stale' where the kernel or its space has changed since it was searched for this very problem,
     or nobody knows. Of a contender whose split is given, what the kernel itself would take but for the split; of a
-    matched one, what the other language's kernel would take; and 'split' or 'matched' where that was searched for this
-    very problem. Raises ValueError where the kernel cannot run the other language's."""
+    matched one, what the kernel would take that it is matched with; and 'split' or 'matched' where that was searched
+    for this very problem. Raises ValueError where the kernel cannot run that."""
     if other := MATCHED.search(kernel.full_name):
-        base_name = kernel.full_name[: other.start()]
-        twin = find(f"{other[1]}/{base_name.partition('/')[2]}")
-        _, source = pick(twin, problem, slug)
-        config = _of_twin(find(base_name), twin, problem, slug)
+        lender = _lender(kernel.full_name)
+        _, source = pick(lender, problem, slug)
+        config = _lent(find(kernel.full_name[: other.start()]), lender, problem, slug)
         if isinstance(config, str):
-            raise ValueError(f"{twin.full_name}'s config: {config}")
+            raise ValueError(f"{lender.full_name}'s config: {config}")
         return config, "matched" if source == "tuned" else source
     if not (given := SPLIT.search(kernel.full_name)):
         config, found = tuned.pick(kernel, problem, slug)
@@ -209,8 +220,8 @@ def choose(
     each of both languages with the other's config too.
 
     A name is a full name, or part of one: language/file, file.variant, file, language; or a pattern (*, ?, [..]) of any
-    of these; or, in `only`, a full name and a split, '@s4', or the language whose config it takes, '@tilus'. Raises
-    ValueError for one that names nothing.
+    of these; or, in `only`, a full name and a split, '@s4', or the language or kernel whose config it takes, '@tilus'
+    or '@cluster'. Raises ValueError for one that names nothing.
     """
     kernels = list(kernels)
     for name in only:

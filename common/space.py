@@ -122,8 +122,8 @@ def point_of(config: Config) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def matched(kernel: Kernel, problem: Matmul, twin: Kernel, config: Config) -> Config | str:
-    """The kernel's own config that is `config` of its twin in the other language: the same in every field that both
-    have, fed alike, multiplied by the same instruction; or why there is none."""
+    """The kernel's own config that is `config` of another one, its twin in the other language or of its own: the same
+    in every field that both have, fed alike, multiplied by the same instruction; or why there is none."""
     wanted = point_of(config)
 
     def agrees(point: dict[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from made_rows import row
 
 from triton_vs_tilus.bench import candidate, cli, contenders
 from triton_vs_tilus.bench.references import torch_mm
@@ -342,13 +343,30 @@ def test_a_matched_contender_takes_what_the_other_languages_kernel_would(tuned_t
     assert reason == "tilus/atomic's config: Triton has no multicast between the blocks of a cluster"
 
 
+@pytest.mark.parametrize("name", ["tilus/cluster", "triton/atomic", "tilus/last_arriver"])
+def test_a_contender_takes_the_config_of_another_kernel_of_its_language(name):
+    """What splits K over blocks has the fields of one config; what meets in them differs."""
+    language, _, lender = name.partition("/")
+    named = f"{language}/decompose_k.vector@{lender}"
+    (matched,) = contenders.choose(products(), [named])[1:]
+    problem = Matmul(64, 256, 7168, layout=Layout.NK)
+    assert matched.full_name == named and matched.supports(problem, None) is None
+    lent, source = contenders.pick(contenders.find(name), problem, "h200")
+    config, matched_source = contenders.pick(matched, problem, "h200")
+    assert {field: value for field, value in vars(config).items() if field in vars(lent)} == vars(lent)
+    assert matched_source == ("matched" if source == "tuned" else source)
+    assert contenders.launched(matched, problem, "h200") == config  # by which it is built ahead
+    assert contenders.counterpart(named) is None
+    assert row(named).is_matched and not row(f"{language}/decompose_k.vector@s4").is_matched
+
+
 def test_matched_contenders_come_in_pairs():
     names = ["triton/atomic", "tilus/atomic", "tilus/cluster", "decompose_k.vector_unfused"]
     chosen = {kernel.full_name for kernel in contenders.choose(products(), names, matched=True)}
     assert {name for name in chosen if "@" in name} == {"triton/atomic@tilus", "tilus/atomic@triton"}
     (alone,) = contenders.choose(products(), ["tilus/atomic@triton"])[1:]
     assert alone.full_name == "tilus/atomic@triton"
-    for wrong in ("tilus/atomic@tilus", "torch/mm@tilus"):
+    for wrong in ("tilus/atomic@tilus", "torch/mm@tilus", "tilus/atomic@none", "tilus/atomic@w4a16.atomic"):
         with pytest.raises(ValueError, match="no contender"):
             contenders.choose(products(), [wrong])
 

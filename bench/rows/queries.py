@@ -64,7 +64,7 @@ def sweeps(rows: Iterable[Row]) -> list[Sweep]:
 
 
 def contending(rows: Iterable[Row]) -> list[Row]:
-    """All but controls, and those that run the other language's config."""
+    """All but controls, and those that run another kernel's config."""
     return [row for row in rows if not row.is_control and not row.is_matched]
 
 

@@ -5,6 +5,7 @@ it. Times are in microseconds. A field that older rows lack has a default, and i
 """
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -234,8 +235,8 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     config         None where the contender has none
     config_source  where the config is from: a search of this run, the tuned table's entry for this problem ('tuned';
                    'stale' where the kernel or its space has changed since, or nobody knows), the one for another
-                   problem or of the device's stand-in ('nearest'), a given split ('split'), the tuned one of the
-                   other language's kernel ('matched'), the kernel's own rule ('heuristic')
+                   problem or of the device's stand-in ('nearest'), a given split ('split'), the tuned one of another
+                   kernel, in the other language or in its own ('matched'), the kernel's own rule ('heuristic')
     search         of this run, where it found the config
     timing, floor  by how it was timed
     against        by how it was timed: its speed over the other language's, where that was timed with it
@@ -312,8 +313,8 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
 
     @property
     def is_matched(self) -> bool:
-        """Whether it runs the config of the other language's kernel: held against that one, no rival of the others."""
-        return self.variant.endswith(("@triton", "@tilus"))
+        """Whether it runs the config of another kernel: held against that one, no rival of the others."""
+        return re.search(r"@(?!s\d+$)", self.variant) is not None
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values. An accuracy that was not measured is {}."""

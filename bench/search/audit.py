@@ -57,7 +57,7 @@ def falls(latencies: Iterable[Latency]) -> list[Fall]:
 
 def searches(of: Iterable[Fall]) -> list[str]:
     """The commands that search their fewer tokens again, one a kernel. Without a config that a name gives itself
-    (`@s4`), or takes from the other language (`@tilus`): those are not searched."""
+    (`@s4`), or takes from another kernel (`@tilus`): those are not searched."""
     names: dict[str, set[str]] = {}
     for fall in of:
         if "@" not in fall.contender:
