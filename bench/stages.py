@@ -1,22 +1,26 @@
-"""What each launch of a kernel takes without the others, beside the whole kernel and the floors, on one GPU.
+"""Where the time of a kernel goes: its stages, each alone, beside the whole kernel, torch.mm and floors, on one GPU.
 
-    python bench/stages.py --problem 16x256x7168-bf16-nk --only decompose_k.vector_pdl
+    python bench/stages.py --problem 16x256x7168-bf16-nk --only decompose_k.vector_pdl --only tilus/cluster
+    python bench/stages.py --workload router --tokens 16,1024 --only tilus --output stages.jsonl
 
-Of decompose_k `#1` is the product without the meeting of its partial sums, `#2` the meeting alone. A launch alone is no
-product: it is not judged, and nothing is recorded. Cold, what `#2` reads is not in L2, where `#1` would leave it; warm
-it is. A kernel of one launch is timed whole: what it takes beyond floor/read is its product, its meeting and its start.
-Exits 1 where a kernel is wrong.
+Of decompose_k the first launch is the product without the meeting of its partial sums, the second the meeting alone.
+Of another kernel that splits K over blocks the product is decompose_k's on its config: the first launch of the
+contender decompose_k.vector@cluster, say. By that name prebuild.py builds it, and counters.py counts it. Other kernels
+are timed whole. A stage alone is no product, and is not judged. What is recorded for a page stands in
+bench/results/<gpu>/stages/. Exits 1 where a kernel is wrong: its problem has no lines then.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import cli
 from triton_vs_tilus.bench.cli import ExitCode, UsageError
 
+FOLDER = cli.CACHE / "stages"
 ROUNDS = 40
 
 
@@ -24,35 +28,33 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cli.add_problem_flags(made)
     cli.add_contender_flags(made)
+    made.add_argument("--output", metavar="F", type=Path, help=f"a line a stage (default: a new file in {FOLDER})")
     return made
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     if not cli.has_gpu():
-        raise UsageError("there is no CUDA device; launches are timed on one")
+        raise UsageError("there is no CUDA device; stages are timed on one")
     import torch
 
-    from triton_vs_tilus.bench import contenders
     from triton_vs_tilus.bench.diagnostics import stages
-    from triton_vs_tilus.bench.measure.clock import NotTimed
-    from triton_vs_tilus.bench.show.tables import Table, console
+    from triton_vs_tilus.bench.rows.journal import new_path
+    from triton_vs_tilus.bench.show.stages import budget_table
+    from triton_vs_tilus.bench.show.tables import console
     from triton_vs_tilus.common.problem import Matmul
 
-    device = torch.device("cuda", 0)
-    problems = [problem for _, problem in cli.chosen_problems(args) if isinstance(problem, Matmul)]
-    kernels = [kernel for kernel in cli.chosen_contenders(args, {Matmul.op}) if kernel.plan]
-    for problem in problems:
-        able = [kernel for kernel in kernels if contenders.sits_out(kernel, problem, device) is None]
-        try:
-            times = stages.measure(problem, able, ROUNDS, device, announce=report)
-        except NotTimed as error:
-            report(f"{problem.name}: {error}")
-            return ExitCode.FAILED
-        lines = [[name, *(f"{times[mode][name]:.2f}" for mode in stages.MODES)] for name in times[stages.MODES[0]]]
-        header = ["launches", *(f"{mode} us" for mode in stages.MODES)]
-        console(verbose=True).print(Table(problem.name, header, lines, foot="#: a launch alone, no product"))
-    return ExitCode.OK
+    output = args.output or new_path(FOLDER)
+    if output.exists():
+        raise UsageError(f"--output {output} is there already")
+    kernels = cli.chosen_contenders(args, {Matmul.op})
+    problems = [(name, problem) for name, problem in cli.chosen_problems(args) if isinstance(problem, Matmul)]
+    chosen = [(name, problem, kernels) for name, problem in problems]
+    report(f"stages: {output}")
+    found = stages.record(chosen, ROUNDS, output, torch.device("cuda", 0), report)
+    for mode in stages.MODES if found else ():
+        console(verbose=True).print(budget_table(found, mode, ("*",)))
+    return ExitCode.OK if len({stage.problem.name for stage in found}) == len(problems) else ExitCode.FAILED
 
 
 def report(message: str) -> None:

@@ -122,6 +122,7 @@ COMMANDS = (
     "tuned",
     "sanitize",
     "site",
+    "stages",
 )
 
 

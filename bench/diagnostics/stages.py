@@ -1,41 +1,90 @@
-"""What each launch of a kernel takes without the others: of decompose_k the product without the meeting of its partial
-sums, and the meeting alone.
+"""What each stage of a kernel takes without the others: the product without the meeting of its partial sums, and the
+meeting alone.
 
-A launch alone is no product. It is not judged, and has no row; the whole kernel beside it is judged as everywhere.
+A stage alone is no product. It is not judged; the whole kernel beside it is judged as everywhere.
 """
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from triton_vs_tilus.bench.measure import floor, stats
-from triton_vs_tilus.bench.measure.clock import Announce, time_together
+from triton_vs_tilus.bench import contenders
+from triton_vs_tilus.bench.measure import floor
+from triton_vs_tilus.bench.measure.clock import Announce, NotTimed, Timed, time_together
+from triton_vs_tilus.bench.measure.process import Child
 from triton_vs_tilus.bench.measure.rotation import clock_of, rotation_of, timed
+from triton_vs_tilus.bench.measure.worker import AGAIN, Options, Timing
+from triton_vs_tilus.bench.ops import OPS
+from triton_vs_tilus.bench.rows.command import command_of
+from triton_vs_tilus.bench.rows.environment import environment
+from triton_vs_tilus.bench.rows.journal import to_line
+from triton_vs_tilus.bench.rows.row import ProblemRecord, Stage, StageName, TimingName
+from triton_vs_tilus.bench.search import build
 from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.call import launched
 from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.kernel import Config, Kernel
+from triton_vs_tilus.common.kernel import LANGUAGES, Config, Kernel
 from triton_vs_tilus.common.plan import Placement, Plan, contiguous
 from triton_vs_tilus.common.problem import Matmul
+from triton_vs_tilus.common.protocol import Protocol
 
-MODES = ("cold", "warm")
-Times = dict[str, dict[str, float]]  # microseconds, by mode and name
+MODES: tuple[TimingName, ...] = ("cold", "warm")
+LAUNCHES: tuple[StageName, ...] = ("product", "meeting")  # of decompose_k, in their order
+SPLITS_K = "decompose_k.vector"  # the kernel whose first launch is a product that meets nowhere
+# One launch, each of whose blocks multiplies a tile of one band of K, as the first launch of SPLITS_K does.
+LIKE_IT = (Protocol.SERIAL, Protocol.ATOMIC, Protocol.LAST_ARRIVER, Protocol.CLUSTER)
 
 
-def stages(kernel: Kernel, problem: Matmul, config: Config) -> list[Kernel]:
-    """The kernel's launches, each alone, named as the kernel and its place, `#1` the first; none of a kernel that has
-    one launch. Scratch is as its allocator has it: what the launch before would have written is not there."""
+@dataclass(frozen=True)
+class Part:
+    """A stage of a kernel, and what launches it."""
+
+    stage: StageName
+    kernel: Kernel
+    config: Config
+
+
+def parts(kernel: Kernel, problem: Matmul, device: torch.device) -> list[Part]:
+    """The kernel whole, then those of its stages that can be launched alone, on the config that its launcher takes.
+
+    Of decompose_k each launch. Of a kernel of one launch whose blocks do what decompose_k's do, the product of
+    decompose_k on its config, where that can run it: it differs in that partial sums are stored. Scratch is as its
+    allocator has it: what the launch before would have written is not there.
+    """
+    slug = tuned.slug_of(device)
+    config = contenders.pick(kernel, problem, slug)[0]
+    whole = Part("whole", kernel, config)
     if kernel.plan is None:
-        return []
-    count = len(kernel.plan(problem, config, contiguous(problem)).launches)
-    return [_alone(kernel, kernel.plan, index) for index in range(count)] if count > 1 else []
+        return [whole]
+    if len(kernel.plan(problem, config, contiguous(problem)).launches) == len(LAUNCHES):
+        return [whole, *(Part(stage, _alone(kernel, index), config) for index, stage in enumerate(LAUNCHES))]
+    product = product_of(kernel)
+    if product is None or contenders.sits_out(product, problem, device):
+        return [whole]
+    return [whole, Part("product", _alone(product, 0), contenders.pick(product, problem, slug)[0])]
 
 
-def _alone(kernel: Kernel, plan: Callable[..., Plan], index: int) -> Kernel:
+def product_of(kernel: Kernel) -> Kernel | None:
+    """decompose_k on the kernel's config, whose first launch is the kernel's product; None where it is not."""
+    if kernel.language not in LANGUAGES or kernel.op != Matmul.op or kernel.protocol not in LIKE_IT:
+        return None
+    language, _, name = kernel.full_name.partition("/")
+    return contenders.find(f"{language}/{SPLITS_K}@{name}")
+
+
+def _alone(kernel: Kernel, index: int) -> Kernel:
+    """One launch of the kernel, named as the kernel and its place, `#1` the first."""
+    planned = kernel.plan
+    assert planned is not None
+
     def launch_of(problem: Matmul, config: Config, placement: Placement) -> Plan:
-        whole = plan(problem, config, placement)
+        whole = planned(problem, config, placement)
         return replace(whole, launches=(whole.launches[index],), unfused=Epilogue.NONE)
 
     def launch(
@@ -55,25 +104,95 @@ def _alone(kernel: Kernel, plan: Callable[..., Plan], index: int) -> Kernel:
     return alone
 
 
-def measure(
-    problem: Matmul, kernels: Sequence[Kernel], rounds: int, device: torch.device, *, announce: Announce
-) -> Times:
-    """The medians of each kernel on its tuned config, of its launches alone, and of the floors.
+def _entrant(part: Part, problem: Matmul, device: torch.device) -> Timed:
+    """For the clock, which judges a whole kernel. A stage returns nothing: the first leaves C as it was, which the
+    clock would take for work that is not captured."""
+    made = timed(part.kernel.full_name, part.kernel, problem, part.config, device)
+    if part.stage == "whole":
+        return made
 
-    cold: what a second launch alone reads is not in L2, where the first one would leave it; warm: it is there.
+    def launch(*args: Any, **kwargs: Any) -> None:
+        made.fn(*args, **kwargs)
+
+    return replace(made, fn=launch, fault=None)
+
+
+def measure(
+    workload: str,
+    problem: Matmul,
+    kernels: Sequence[Kernel],
+    rounds: int,
+    device: torch.device,
+    *,
+    announce: Announce = lambda name: None,
+) -> list[Stage]:
+    """The stages of the kernels, timed together. kernels: with the baseline, all of which can take the problem.
+
+    A stage's scratch memory is not rotated: cold, the meeting alone finds the partial sums in L2, as after the product.
     Raises NotTimed for a kernel that is wrong.
     """
-    clock, slug, entrants = clock_of(device), tuned.slug_of(device), []
-    for kernel in kernels:
-        config = tuned.pick(kernel, problem, slug)[0]
-        entrants.append(timed(kernel.full_name, kernel, problem, config, device))
-        for stage in stages(kernel, problem, config):
-            entrants.append(replace(timed(stage.full_name, stage, problem, config, device), fault=None))
-    found: Times = {}
+    clock, baseline = clock_of(device), OPS[problem.op].baseline
+    found = [(kernel, part) for kernel in kernels for part in parts(kernel, problem, device)]
+    entrants = {part.kernel.full_name: _entrant(part, problem, device) for _, part in found}
+    again = replace(entrants[baseline], name=AGAIN)
+    timing = Timing(baseline)
     for mode in MODES:
         floors = floor.floors(rotation_of(problem, device).reads(), clock, mode, announce=announce)
-        together = [*entrants, *floors]
+        together = [*entrants.values(), again, *floors]
         samples = time_together(together, mode, rounds, clock, announce=announce)
-        medians = [stats.summary(of_one.rounds).median_us for of_one in samples]
-        found[mode] = dict(zip([one.name for one in together], medians, strict=True))
+        timing.samples[mode] = {one.name: taken for one, taken in zip(together, samples, strict=True)}
+    return [
+        Stage(
+            workload=workload,
+            problem=ProblemRecord.from_problem(problem),
+            contender=kernel.full_name,
+            language=kernel.language.value,
+            protocol=kernel.protocol.value,
+            stage=part.stage,
+            launch=part.kernel.full_name,
+            config=None if part.config is None else asdict(part.config),
+            timing=timing.records(part.kernel.full_name, Options.seed),
+            floor=timing.floor(),
+            noise=timing.noise(),
+            clocks=timing.clocks(),
+            environment=environment(device),
+            command=command_of(problem, kernel.full_name, (), {}, "bench/stages.py"),
+            time=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        )
+        for kernel, part in found
+    ]
+
+
+def record(
+    chosen: Sequence[tuple[str, Matmul, Sequence[Kernel]]],
+    rounds: int,
+    output: Path,
+    device: torch.device,
+    report: Callable[[str], None],
+) -> list[Stage]:
+    """The stages of (workload, problem, kernels), appended to `output` after each problem.
+
+    Programs are compiled beforehand, in parallel. report: gets a line on each problem. One whose kernel is wrong has no
+    stages, and a line that says so.
+    """
+    able = [
+        (workload, problem, [kernel for kernel in kernels if contenders.sits_out(kernel, problem, device) is None])
+        for workload, problem, kernels in chosen
+    ]
+    with Child(Options.deadline_s) as child, build.builders(Options.deadline_s) as builders:
+        programs = [(problem, [*kernels, *filter(None, map(product_of, kernels))]) for _, problem, kernels in able]
+        build.build_ahead(programs, builders=builders, child=child, device=device)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    found: list[Stage] = []
+    for workload, problem, kernels in able:
+        since = time.monotonic()
+        try:
+            stages = measure(workload, problem, kernels, rounds, device)
+        except NotTimed as error:
+            report(f"{problem.name}: {error}")
+            continue
+        with output.open("a") as file:
+            file.writelines(map(to_line, stages))
+        report(f"{problem.name}: {len(stages)} launches in {time.monotonic() - since:.0f} s")
+        found += stages
     return found

@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import msgspec
 
-from triton_vs_tilus.bench.rows.row import SCHEMA, Key, Launch, Record, Row
+from triton_vs_tilus.bench.rows.row import SCHEMA, Key, Launch, Record, Row, Stage
 
 LOG = logging.getLogger("bench")
-R = TypeVar("R", Row, Launch)
+R = TypeVar("R", Row, Launch, Stage)
 
 
 class InvalidRows(ValueError):
@@ -74,6 +74,11 @@ def read_rows(path: str | Path) -> list[Row]:
 def read_launches(path: str | Path) -> list[Launch]:
     """The launches of a JSON-lines file. Raises InvalidRows, also where it holds none; OSError."""
     return _read_some(path, Launch)
+
+
+def read_stages(path: str | Path) -> list[Stage]:
+    """The stages of a JSON-lines file. Raises InvalidRows, also where it holds none; OSError."""
+    return _read_some(path, Stage)
 
 
 def to_line(record: Record) -> str:

@@ -9,13 +9,13 @@ from typing import TypeVar
 from msgspec.structs import asdict
 
 from triton_vs_tilus.bench import ROOT
-from triton_vs_tilus.bench.rows.journal import read_launches, read_rows
-from triton_vs_tilus.bench.rows.row import PASSED, TIMINGS, Launch, ProblemRecord, Row, TimingName
+from triton_vs_tilus.bench.rows.journal import read_launches, read_rows, read_stages
+from triton_vs_tilus.bench.rows.row import PASSED, TIMINGS, Launch, ProblemRecord, Row, Stage, TimingName
 
 LAUNCH_SPREAD = 1.15  # between the empty launches of hosts of one kind; of two kinds seen they lay 1.3 apart
 RESULTS = ROOT / "bench" / "results"
 
-R = TypeVar("R", Row, Launch)
+R = TypeVar("R", Row, Launch, Stage)
 
 
 def by_problem(rows: Iterable[R]) -> dict[str, list[R]]:
@@ -124,3 +124,8 @@ def between_runs(device: str) -> dict[TimingName, float]:
 def recorded_launches(name: str = "*") -> dict[Path, list[Launch]]:
     """The checked-in files of launches that ncu counted, of this name, of every device. Raises InvalidRows."""
     return {path: read_launches(path) for path in sorted(RESULTS.glob(f"*/counters/{name}.jsonl"))}
+
+
+def recorded_stages(name: str = "*") -> dict[Path, list[Stage]]:
+    """The checked-in files of stages that were timed alone, of this name, of every device. Raises InvalidRows."""
+    return {path: read_stages(path) for path in sorted(RESULTS.glob(f"*/stages/{name}.jsonl"))}

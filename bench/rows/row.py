@@ -1,4 +1,5 @@
-"""What a row is: one contender's result on one problem; and what a launch is, as Nsight Compute counted it.
+"""What a row is: one contender's result on one problem; what a launch is, as Nsight Compute counted it; and what a
+stage is, a part of a contender that was timed alone.
 
 The structs check what they are made from: a field that is missing, unknown or of another type is an error that names
 it. Times are in microseconds. A field that older rows lack has a default, and is not written where it has that.
@@ -357,4 +358,43 @@ class Launch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return msgspec.to_builtins(self)
 
 
-Record = Row | Launch
+StageName = Literal["whole", "product", "meeting"]
+
+
+class Stage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a part of a contender takes alone, beside the contender whole. Fields that a row has too mean the same.
+
+    stage   whole    the contender, judged as in any row
+            product  its blocks' products, whose partial sums stand in global memory and are not summed
+            meeting  the sum of partial sums that stand there
+    launch  the name of what was timed: 'tilus/decompose_k.vector_pdl#1' is the first launch of that kernel
+    config  of what was timed
+    """
+
+    workload: str
+    problem: ProblemRecord
+    contender: str
+    language: str
+    protocol: str
+    stage: StageName
+    launch: str
+    config: Config | None
+    timing: dict[TimingName, TimingRecord]
+    floor: dict[TimingName, FloorRecord]
+    noise: dict[TimingName, float]
+    clocks: ClocksRecord
+    environment: EnvironmentRecord
+    command: str
+    time: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Two stages of one key measure the same thing."""
+        return self.problem.name, self.contender, self.stage
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return msgspec.to_builtins(self)
+
+
+Record = Row | Launch | Stage

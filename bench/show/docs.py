@@ -14,6 +14,9 @@ figure is typed and no quotation goes stale.
     <!-- plots:router-nk speedup floor -->           these of bench.plots, drawn into notes/plots
     <!-- counters:router -->                         what ncu counted; or of these contenders:
     <!-- counters:router torch/mm triton/* -->
+    <!-- stages:router -->                          where the time of each language's fastest goes, cold; by another
+                                                     timing, or of these contenders:
+    <!-- stages:router@warm torch/mm triton/* -->
     <!-- printed:clusters_of_one -->                 what a program printed, NAME.txt, as it stands
     <!-- spaces:router 1 64 1024 -->                how many configs a search may try, at these T
     <!-- moved:router-nk former pairs 3 -->         whose cold time moved by more than 3 % from one folder's file of
@@ -46,7 +49,7 @@ the fastest on each problem:
     <!-- reran:router-nk * again/router-nk -->  how far speed-ups of the same configs lie apart in two files
 
 each up to its end, <!-- /results --> and so on. The name is that of a file under bench/results, of every device; of
-counters, in counters/ there; of code, its path.
+counters and stages, in folders of these names there; of code, its path.
 """
 
 import ast
@@ -74,6 +77,7 @@ from triton_vs_tilus.bench.show.claims.tables import recorded_table
 from triton_vs_tilus.bench.show.ladder import ladder_table
 from triton_vs_tilus.bench.show.regimes import regimes_table
 from triton_vs_tilus.bench.show.spaces import sizes_table
+from triton_vs_tilus.bench.show.stages import budget_table
 from triton_vs_tilus.bench.show.versions import across_versions, versions_table
 from triton_vs_tilus.bench.show.winners import rules_table
 from triton_vs_tilus.common import tuned
@@ -81,8 +85,8 @@ from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 MARKED = re.compile(
-    r"(<!-- (results|ladder|matrix|plots|printed|claims|counters|code|spaces|moved|regimes|map|searches|"
-    r"versions|across|resources|published)(?::(\S+))?((?: \S+)*) -->\n)"
+    r"(<!-- (results|ladder|matrix|plots|printed|claims|counters|stages|code|spaces|moved|regimes|map|"
+    r"searches|versions|across|resources|published)(?::(\S+))?((?: \S+)*) -->\n)"
     r".*?(<!-- /\2 -->)",
     re.DOTALL,
 )
@@ -263,6 +267,19 @@ def counted(name: str, contenders: Sequence[str]) -> list[tables.Table]:
     if not made:
         raise ValueError(f"counters:{name}: nothing of {', '.join(contenders)} was counted")
     return made
+
+
+def budgets(name: str, contenders: Sequence[str]) -> list[tables.Table]:
+    """Where the time of these contenders goes (patterns; none: of each language's fastest), of every device.
+
+    name: of a file, by its cold times; FILE@warm by those. Raises ValueError where no device has it, or nothing of
+    these contenders is in it.
+    """
+    file, timing = _file_and_timing(name)
+    files = queries.recorded_stages(file)
+    if not files:
+        raise ValueError(f"stages:{name}: no device has stages/{file}.jsonl under bench/results")
+    return [budget_table(stages, timing, contenders) for stages in files.values()]
 
 
 def _recorded(what: str, name: str) -> dict[Path, list[Row]]:
@@ -490,6 +507,8 @@ class _Page:
             made = [tables.readme_table(rows, shown, timing) for rows in _recorded(what, file).values()]
         elif what == "counters":
             made = [table.markdown() for table in counted(name, words.split())]
+        elif what == "stages":
+            made = [table.markdown() for table in budgets(name, words.split())]
         else:
             files = _recorded(what, name)
             made = [getattr(self, f"_{what}")(rows, words.split(), file) for file, rows in files.items()]

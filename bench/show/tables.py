@@ -37,6 +37,7 @@ from triton_vs_tilus.bench.rows.row import (
     ProblemRecord,
     Row,
     SearchRecord,
+    Stage,
     TimingName,
     TimingRecord,
 )
@@ -184,7 +185,7 @@ class Table:
         return any(NUMBER.fullmatch(line[index]) for line in self.lines)
 
 
-def baseline_name(rows: Iterable[Row]) -> str:
+def baseline_name(rows: Iterable[Row] | Iterable[Stage]) -> str:
     """What these rows' speed-ups are over: 'torch.mm'."""
     names = {row.problem.baseline.replace("/", ".") for row in rows}
     return names.pop() if len(names) == 1 else "the baseline"
@@ -505,7 +506,7 @@ def kind_of(problem: ProblemRecord) -> str:
 _shared = attrgetter("op", "n", "k", "dtype", "out_dtype", "layout", "epilogue")
 
 
-def naming(rows: Sequence[Row]) -> tuple[str, str, dict[str, str]]:
+def naming(rows: Sequence[Row] | Sequence[Stage]) -> tuple[str, str, dict[str, str]]:
     """How to speak of problems: what they have in common, what tells them apart, and that of each by its name.
     ('[T, 7168] @ [7168, 256], bf16, weight stored [N, K]', 'T', {...: '16'}) where M alone differs; of one problem
     ('[16, 7168] @ ...', 'M', {...: '16'}); else ('', 'problem', their names)."""
@@ -533,7 +534,7 @@ def _legend(rows: Sequence[Row], lead: TimingName | None) -> str:
     return f"Microseconds ({temperature}, median), x: times as fast as {baseline_name(rows)}; {marks}"
 
 
-def source_of(rows: Sequence[Row] | Sequence[Launch]) -> str:
+def source_of(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage]) -> str:
     """Device, versions and dates that the rows were recorded with."""
     devices = []
     for environment in dict.fromkeys(row.environment for row in rows):
@@ -545,7 +546,7 @@ def source_of(rows: Sequence[Row] | Sequence[Launch]) -> str:
     return f"Recorded on {'; '.join(dict.fromkeys(devices))}, {when}{_hosts_text(rows)}"
 
 
-def _hosts_text(rows: Sequence[Row] | Sequence[Launch]) -> str:
+def _hosts_text(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage]) -> str:
     """What a reader has to know where a device's rows are from hosts of different launch cost."""
     timed = [row for row in rows if isinstance(row, Row)]
     devices = dict.fromkeys(row.environment.device for row in timed)
