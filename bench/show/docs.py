@@ -40,6 +40,8 @@ the fastest on each problem:
 
     <!-- launch:router-nk -->                        what an empty launch took beside these rows, in us
     <!-- us:router-nk 32x* tilus/cluster -->         the cold time, from the least to the most
+    <!-- beyond:router-nk@warm 32x* tilus/cluster --> its time less that of floor/read, in us
+    <!-- beyond:router-nk 32x* 1.4 -->               likewise of whoever were 1.4 times as fast as the baseline
     <!-- times:router-nk 32x* tilus/* torch/mm -->   how many times as fast the first is as the second
     <!-- mean:models 16x* torch/linear.* torch/mm --> the geometric mean of these
     <!-- us:linear-costs@host 1x* torch/mm -->       by another timing than cold
@@ -70,7 +72,7 @@ from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.answers import Answer, answer
 from triton_vs_tilus.bench.rows.journal import read_rows
 from triton_vs_tilus.bench.rows.regression import changes
-from triton_vs_tilus.bench.rows.row import TIMINGS, Row, SearchRecord, TimingName
+from triton_vs_tilus.bench.rows.row import BASELINE, TIMINGS, Row, SearchRecord, TimingName
 from triton_vs_tilus.bench.show import counters, matrix, plots, resources, tables
 from triton_vs_tilus.bench.show.claims.beside import beside
 from triton_vs_tilus.bench.show.claims.tables import recorded_table
@@ -91,7 +93,7 @@ MARKED = re.compile(
     re.DOTALL,
 )
 WITHIN_A_LINE = re.compile(
-    r"(<!-- (launch|us|uj|times|mean|ahead|reran|same):(\S+)((?: (?!-->)\S+)*) -->)[^\n]*?(<!-- /\2 -->)"
+    r"(<!-- (launch|us|beyond|uj|times|mean|ahead|reran|same):(\S+)((?: (?!-->)\S+)*) -->)[^\n]*?(<!-- /\2 -->)"
 )
 FORMATTING = ("# fmt: off", "# fmt: on")
 
@@ -330,6 +332,20 @@ def taken(name: str, problems: str, contender: str) -> list[str]:
     return [tables.extent([row.timing[timing].median_us for (row,) in each], ".1f") for each in found]
 
 
+def beyond(name: str, problems: str, contender: str) -> list[str]:
+    """The time of the contender less that of floor/read, in microseconds: '1.60 to 2.11'; otherwise as `taken`. In its
+    place a number: of whoever were so many times as fast as the baseline."""
+    file, timing = _file_and_timing(name)
+    speed = float(contender) if re.fullmatch(r"[\d.]+", contender) else None
+    found = _rows(file, timing, problems, contender if speed is None else BASELINE)
+    return [
+        tables.extent(
+            [row.timing[timing].median_us / (speed or 1) - row.floor[timing].read_us for (row,) in each], ".2f"
+        )
+        for each in found
+    ]
+
+
 def spent(name: str, problems: str, contender: str) -> list[str]:
     """The energy of a launch, in microjoules of the whole GPU: '1178'; otherwise as `taken`. Raises ValueError where it
     was not measured."""
@@ -399,6 +415,7 @@ def at_one_config(name: str, problems: str, kernels: str) -> list[str]:
 
 FIGURES: dict[str, Callable[..., list[str]]] = {
     "us": taken,
+    "beyond": beyond,
     "uj": spent,
     "times": timed,
     "mean": averaged,
