@@ -28,6 +28,9 @@ __all__ = [
     "MULTIPROCESSORS",
     "OPERANDS",
     "PROTOCOLS",
+    "SLICED_K",
+    "SLICED_ROWS",
+    "SLICED_TILES",
     "SPLITS",
     "TILE",
     "TILES",
@@ -43,6 +46,7 @@ __all__ = [
     "contiguous",
     "count_tiles",
     "default_config",
+    "default_sliced_config",
     "launched",
     "meeting",
     "meeting_place",
@@ -51,11 +55,14 @@ __all__ = [
     "padded",
     "q_of",
     "shared_bytes",
+    "sliced_config",
     "sums_shape",
     "tiles_of",
     "unsupported",
+    "unsupported_sliced",
     "w4a16_problem",
     "wanted",
+    "wanted_sliced",
     "workspace_bytes",
     "zeros_of",
 ]
@@ -180,7 +187,9 @@ PROTOCOLS = {
     "atomic_in_place": Protocol.ATOMIC,
     "last_arriver": Protocol.LAST_ARRIVER,
     "semaphore": Protocol.SERIAL,
+    "sliced_k": Protocol.SLICED_K,
 }
+SLICED_K = "sliced_k"  # of PROTOCOLS, the one whose warps share K; its configs are wanted_sliced's
 
 # block_m, block_n, block_k, num_warps, num_stages
 Tile = tuple[int, int, int, int, int]
@@ -201,6 +210,17 @@ TILES: tuple[Tile, ...] = (
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 MOST_TURNS = 8  # a chain of turns is as long as the split
 MOST_WARPS = 32  # of a block
+SLICED_ROWS = 16  # the highest tile of sliced_k
+# block_n, num_warps, num_stages, of sliced_k: from all of a block's K in flight at once to several blocks on each
+# multiprocessor
+SLICED_TILES = (
+    *((32, 4, stages) for stages in (3, 5, 8)),
+    *((32, 8, stages) for stages in (3, 4, 5, 8)),
+    *((32, 16, stages) for stages in (3, 4, 5)),
+    *((64, 4, stages) for stages in (4, 6)),
+    *((64, 8, stages) for stages in (3, 4, 6)),
+    (64, 16, 3),
+)
 MULTIPROCESSORS = 132  # of Hopper
 WARPS_WANTED = 4 * MULTIPROCESSORS
 
@@ -221,6 +241,19 @@ def wanted(problem: W4A16Matmul, variant: str) -> list[W4A16Config]:
             for interleaved in ([False] if split_k == 1 else [False, True])
         ]
     )
+
+
+def wanted_sliced(problem: W4A16Matmul) -> list[W4A16Config]:
+    """The configs of sliced_k that a search should try, in both languages: those whose warps all have a group of K, or,
+    where K has few, those of the fewest warps."""
+    most = max(problem.groups, min(num_warps for _, num_warps, _ in SLICED_TILES))
+    return [sliced_config(problem, *tile) for tile in SLICED_TILES if tile[1] <= most]
+
+
+def sliced_config(problem: W4A16Matmul, block_n: int, num_warps: int, num_stages: int) -> W4A16Config:
+    """Of sliced_k: a warp takes a group of K in each step, so that it has one scale a column."""
+    block_m = min(SLICED_ROWS, 1 << (problem.m - 1).bit_length())
+    return W4A16Config(block_m, block_n, num_warps * problem.group_size, num_warps, num_warps, num_stages)
 
 
 def most_splits(variant: str) -> int:
@@ -246,6 +279,12 @@ def default_config(problem: W4A16Matmul, variant: str, *, least_columns: int) ->
     return W4A16Config(block_m, block_n, block_k, split_k, num_warps, num_stages)
 
 
+def default_sliced_config(problem: W4A16Matmul) -> W4A16Config:
+    """Of sliced_k: 32 columns; 8 warps where each block has a multiprocessor to itself, else 4; 3 steps in flight."""
+    alone = count_tiles(problem, SLICED_ROWS, TILE) <= MULTIPROCESSORS
+    return sliced_config(problem, TILE, 8 if alone else 4, 4)
+
+
 def unsupported(problem: W4A16Matmul, config: W4A16Config, variant: str, shared_limit: int) -> str | None:
     """None, or why the config is refused in both languages.
 
@@ -263,6 +302,29 @@ def unsupported(problem: W4A16Matmul, config: W4A16Config, variant: str, shared_
     shared = shared_bytes(config)
     if shared > shared_limit:
         return f"{config.num_stages} stages take {shared} bytes of shared memory, over {shared_limit}"
+    return None
+
+
+def unsupported_sliced(problem: W4A16Matmul, config: W4A16Config, shared_limit: int) -> str | None:
+    """As `unsupported`, of sliced_k: its warps share each step of K, a group a warp."""
+    if reason := too_many_blocks({"M": -(-problem.m // config.block_m)}):
+        return reason
+    if config.interleaved:
+        return "interleaved is True; accepted: False, as one block has all steps"
+    if config.num_warps > MOST_WARPS:
+        return f"num_warps is {config.num_warps}; accepted: 1 to {MOST_WARPS}"
+    least = config.num_warps * problem.group_size
+    if (config.split_k, config.block_k) != (config.num_warps, least):
+        return (
+            f"split_k is {config.split_k}, block_k {config.block_k}; accepted: num_warps, {config.num_warps}, as all "
+            f"warps share K, and {least}, as each takes a group of {problem.group_size}"
+        )
+    # The scales of a step are those of its warps' groups.
+    stages = shared_bytes(config) + (config.num_warps - 1) * config.block_n * 4 * config.num_stages
+    if (shared := max(stages, 4 * config.num_warps * max(config.block_m, 8) * config.block_n)) > shared_limit:
+        return (
+            f"{config.num_stages} stages, or the warps' sums, take {shared} bytes of shared memory, over {shared_limit}"
+        )
     return None
 
 

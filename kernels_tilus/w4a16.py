@@ -40,8 +40,8 @@ import torch
 from tilus import float16, float32, int32, uint8, void_p
 from tilus.hidet.ir.expr import Expr, if_then_else
 from tilus.hidet.ir.type import DataType
-from tilus.ir.layout.ops import local, reduce, spatial
-from tilus.ir.tensor import RegisterTensor, SharedTensor
+from tilus.ir.layout.ops import local, reduce, shared_row_major, spatial
+from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
 from tilus.utils import cdiv
 from torch import Tensor
 
@@ -55,6 +55,7 @@ from triton_vs_tilus.common.quantization import SYMMETRIC_ZERO, GPTQWeight, pack
 from triton_vs_tilus.common.w4a16 import (
     OPERANDS,
     PROTOCOLS,
+    SLICED_K,
     TILE,
     TILE_BYTES,
     W4A16Config,
@@ -77,20 +78,27 @@ from triton_vs_tilus.kernels_tilus import band, configs, launching
 from triton_vs_tilus.kernels_tilus.arrival import Arrivals
 from triton_vs_tilus.kernels_tilus.atomics import atomic_add
 from triton_vs_tilus.kernels_tilus.epilogue import EpilogueScript
+from triton_vs_tilus.kernels_tilus.mma import MmaProduct, layout_of_total
+from triton_vs_tilus.kernels_tilus.sliced_dot import sliced_dot
 
 # atomic_in_place in Triton alone: the atomics of tiles that tilus has here are of fp32.
-VARIANTS = ("data_parallel", "atomic", "last_arriver", "semaphore")
+VARIANTS = ("data_parallel", "atomic", "last_arriver", "semaphore", SLICED_K)
 VECTOR = 8  # half-precision elements of a 16-byte copy
 LEAST_COLUMNS = 64  # 2 warps, 32 columns each
+# tilus alone: of sliced_k; below 8 the rows of A are repeated over the 8 columns of an mma.
+SLICED_ROWS_ACCEPTED = (1, 2, 4, 8, 16)
 
 
 def space(problem: W4A16Matmul, *, variant: str) -> Space:
-    """The configs of common.w4a16.wanted that are supported."""
-    return space_of(shared.wanted(problem, variant), partial(supports, problem, variant=variant))
+    """The configs of common.w4a16.wanted, or of its wanted_sliced, that are supported."""
+    wanted = shared.wanted_sliced(problem) if variant == SLICED_K else shared.wanted(problem, variant)
+    return space_of(wanted, partial(supports, problem, variant=variant))
 
 
 def default_config(problem: W4A16Matmul, *, variant: str) -> W4A16Config:
-    """The rule of both languages, common.w4a16.default_config."""
+    """The rule of both languages, common.w4a16.default_config or its default_sliced_config."""
+    if variant == SLICED_K:
+        return shared.default_sliced_config(problem)
     return shared.default_config(problem, variant, least_columns=LEAST_COLUMNS)
 
 
@@ -102,21 +110,27 @@ def supports(problem: W4A16Matmul, config: W4A16Config | None = None, *, variant
     config = config or default_config(problem, variant=variant)
     bytes_of_weight = problem.k * cdiv(problem.n, TILE) * TILE // 2
     elements = {"A": problem.m * problem.k, "the weight": bytes_of_weight, "C": problem.m * problem.n}
-    elements["the workspace"] = prod(sums_shape(problem, config, meeting(variant, config)))
+    if variant != SLICED_K:
+        elements["the workspace"] = prod(sums_shape(problem, config, meeting(variant, config)))
     if reason := launching.out_of_reach(elements):
         return reason
+    if config.num_stages < 2:
+        return f"num_stages is {config.num_stages}; accepted: 2 or more"
     blocks = (config.block_m, config.block_n, config.block_k)
+    if variant == SLICED_K:
+        if blocks[0] not in SLICED_ROWS_ACCEPTED or blocks[1] % TILE:
+            accepted = f"block_m {', '.join(map(str, SLICED_ROWS_ACCEPTED))}, block_n a multiple of {TILE}"
+            return f"blocks are {blocks}; accepted: {accepted}"
+        return shared.unsupported_sliced(problem, config, configs.SHARED_MEMORY_LIMIT)
     if blocks[0] % 16 or blocks[1] % (TILE * config.num_warps) or blocks[2] % TILE:
         accepted = f"block_m a multiple of 16, block_n of {TILE} for each warp, block_k of {TILE}"
         return f"blocks are {blocks} with {config.num_warps} warps; accepted: {accepted}"
-    if config.num_stages < 2:
-        return f"num_stages is {config.num_stages}; accepted: 2 or more"
     return shared.unsupported(problem, config, variant, configs.SHARED_MEMORY_LIMIT)
 
 
 def workspace_bytes(problem: W4A16Matmul, config: W4A16Config, *, variant: str) -> int:
     """Bytes of the fp32 sums and of the counters."""
-    return shared.workspace_bytes(problem, config, variant)
+    return 0 if variant == SLICED_K else shared.workspace_bytes(problem, config, variant)
 
 
 # tilus alone: a Script is compiled for one hashable record; Triton takes each field as a constexpr.
@@ -135,6 +149,15 @@ class Build:
     interleaved: bool
     meet: str
     vector_c: int
+
+
+# tilus alone: Triton's is a jit function, which the variants share.
+def nibbles_of(dtype: DataType, word: Expr, upper: Expr, byte: Expr) -> Expr:
+    """Two nibbles of an int32 word that are 16 bits apart, as operands of `dtype`: the lower or upper ones of bytes
+    `byte` and byte + 2. See common.w4a16.Operand."""
+    if dtype == float16:
+        return (word >> (byte * 8)) & (int32(0x000F000F) << (upper * 4))
+    return ((word >> (byte * 8 + upper * 4)) & int32(0x000F000F)) | int32(0x43004300)
 
 
 class W4A16Script(Arrivals, EpilogueScript):
@@ -182,12 +205,8 @@ class W4A16Script(Arrivals, EpilogueScript):
         self.columns_layout = spatial(1, warps).local(1, per_warp) * lanes.local(1, 8)
 
     def pair_of(self, word: Expr, pair: Expr) -> Expr:
-        """Two nibbles of an int32 word that are 16 bits apart, as operands: nibble pair / 2 of bytes pair % 2 and
-        pair % 2 + 2. See common.w4a16.Operand."""
-        upper, byte = pair >> 1, pair & 1
-        if self.dtype == float16:
-            return (word >> (byte * 8)) & (int32(0x000F000F) << (upper * 4))
-        return ((word >> (byte * 8 + upper * 4)) & int32(0x000F000F)) | int32(0x43004300)
+        """Nibble pair / 2 of bytes pair % 2 and pair % 2 + 2: `nibbles_of`."""
+        return nibbles_of(self.dtype, word, pair >> 1, pair & 1)
 
     def minus_symmetric_zero(self, row: Expr, eight: Expr, column: Expr) -> Expr:
         """Minus what the zero point 8 is as an operand; every other 8 columns have the upper nibbles."""
@@ -398,11 +417,207 @@ class W4A16Script(Arrivals, EpilogueScript):
                 self.reset(counters, tile)
 
 
+class SlicedW4A16(MmaProduct, EpilogueScript):
+    """One block: a tile of C over all of K, whose groups its warps share out."""
+
+    def __init__(self, build):
+        super().__init__(build.dtype, build.dtype, build.vector_c, Epilogue.NONE.value)
+        self.symmetric = build.symmetric
+        self.block_m = build.block_m
+        self.block_n = build.block_n
+        self.num_warps = build.num_warps
+        self.num_stages = build.num_stages
+
+        self.operand = OPERANDS[torch.float16 if self.dtype == float16 else torch.bfloat16]
+        self.k_tiles = build.group_size // TILE  # of a warp
+        self.n_tiles = self.block_n // TILE
+        self.columns = max(self.block_m, 8)  # of an mma, which are rows of A
+        warps, wide = self.num_warps, self.n_tiles
+        rows, eights = 2 * wide, self.columns // 8
+        mma = self.cuda.atomic_mma_configs
+        mma = mma.m16n8k16_f16_f32 if self.dtype == float16 else mma.m16n8k16_bf16_f32
+        # A lane holds 16 bytes, or 4 words, of a tile: each word a depth and 16 columns ...
+        lanes = spatial(warps, 1, 1, 1, 1, 1).spatial(1, 1, 32, 1, 1, 1)  # warp, n_tile, lane, depth, widths, pair
+        self.tiles_layout = spatial(warps, 1, 1).local(1, wide, 1).spatial(1, 1, 32).local(1, 1, 16)
+        self.words_layout = lanes.local(1, wide, 1, 2, 2, 1)
+        # ... whose pairs are part of 16 columns x 16 of K, the left operand of an mma: there depths run faster.
+        self.pairs_layout = lanes * local(1, wide, 1, 2, 2, 4, ranks=[0, 1, 2, 4, 3, 5])
+        self.nibbles_layout = reduce(self.pairs_layout, dims=[0, 1, 2, 3, 4])
+        self.weight_layout = spatial(1, warps).local(rows, 2) * mma.la
+        # A's rows are the columns of the right operand; where they are fewer than its 8, each is several.
+        of_eight = self.block_m // eights
+        of_warp = spatial(warps, 1, 1, 1).local(1, 2, eights, 1).local(1, 2, 1, 1)  # warp, eight of K, row, k
+        lanes = reduce(spatial(1, 1, 8 // of_eight, of_eight, 4), dims=[2])
+        self.a_layout = of_warp * lanes * local(1, 1, 1, 2)
+        self.a_operand_layout = spatial(warps, 1).local(2, eights) * mma.lb
+        # Accumulators by 16 columns of C, for which the sums of A's rows are the same.
+        sixteens = local(1, 1, 2, 1).spatial(1, 1, 8, 4).local(1, 1, 1, 2)
+        self.acc_layout = spatial(warps, 1, 1).local(1, rows, eights) * local(1, 2, 1).spatial(1, 8, 4).local(1, 1, 2)
+        self.acc_sixteens = spatial(warps, 1, 1, 1).local(1, rows, 1, eights) * sixteens
+        self.sums_sixteens = reduce(self.acc_sixteens, dims=[1], keepdims=True)
+        self.columns_sixteens = reduce(self.acc_sixteens, dims=[3], keepdims=True)
+        # Scales as `_by_lane` has them: of 32, a lane here has every 8th.
+        own = spatial(warps, 1, 1, 1, 1).local(1, wide, 1, 4, 1) * reduce(spatial(1, 1, 4, 1, 2, 4), dims=[5])
+        self.columns_layout = own.with_shape([warps, self.block_n])
+
+    def pair_of(self, word: Expr, pair: Expr) -> Expr:
+        """Nibble pair % 2 of bytes pair / 2 and pair / 2 + 2: `nibbles_of`."""
+        return nibbles_of(self.dtype, word, pair & 1, pair >> 1)
+
+    def minus_symmetric_zero(self, warp: Expr, sixteen: Expr, column: Expr, row: Expr) -> Expr:
+        """As W4A16Script's."""
+        zero = SYMMETRIC_ZERO + self.operand.offset
+        return if_then_else(column < 8, float32(-zero), float32(-zero * self.operand.upper_weight))
+
+    def per_unit(self, warp: Expr, sixteen: Expr, column: Expr, row: Expr) -> Expr:
+        """As W4A16Script's."""
+        per = 1 / self.operand.unit
+        return if_then_else(column < 8, float32(per), float32(per / self.operand.upper_weight))
+
+    def columns_of(self, shared: SharedTensor) -> RegisterTensor:
+        """fp32 [warps, block_n / 16, 16, 1]: one number a column and warp, from shared memory."""
+        values = self.load_shared(shared)
+        self.annotate_layout(values, self.columns_layout)
+        return self.cast(self.view(values, layout=self.columns_sixteens), dtype=float32)
+
+    def copy_step(
+        self,
+        ga: GlobalTensor,
+        gb: GlobalTensor,
+        gs: GlobalTensor,
+        gz: GlobalTensor,
+        sa: SharedTensor,
+        sb: SharedTensor,
+        ss: SharedTensor,
+        sz: SharedTensor,
+        stage: int32,
+        offset_m: int32,
+        offset_n: int32,
+        step: int32,
+        steps: int32,
+    ) -> None:
+        """Commits a copy group; it is empty from `steps` on."""
+        if step < steps:
+            group: int32 = step * self.num_warps
+            self.copy_async(src=gb, dst=sb[stage], offsets=[group, 0, offset_n // TILE, 0])
+            self.copy_async(src=ga, dst=sa[stage], offsets=[group, 0, 0, offset_m, 0])
+            self.copy_async(src=gs, dst=ss[stage], offsets=[group, offset_n])
+            if not self.symmetric:
+                self.copy_async(src=gz, dst=sz[stage], offsets=[group, offset_n])
+        self.copy_async_commit_group()
+
+    def __call__(
+        self,
+        a_ptr: void_p,
+        tiles_ptr: void_p,
+        scales_ptr: void_p,
+        minus_zeros_ptr: void_p,
+        c_ptr: void_p,
+        m: int32,
+        n_units: int32,
+        all_n_tiles: int32,
+        groups: int32,
+        stride_am_units: int32,
+        stride_cm_units: int32,
+        stride_cn: int32,
+    ):
+        block_m, block_n, k_tiles = self.block_m, self.block_n, self.k_tiles
+        self.attrs.blocks = [cdiv(n_units * VECTOR, block_n), cdiv(m, block_m)]
+        self.attrs.warps = self.num_warps
+        offset_n: int32 = self.blockIdx.x * block_n
+        offset_m: int32 = self.blockIdx.y * block_m
+        n: int32 = n_units * VECTOR
+        # Where A and C end for this block: of the 8 columns of an mma, its rows may be fewer.
+        rows: int32 = min(m, offset_m + block_m)
+        columns: int32 = all_n_tiles * TILE
+        stride_am: int32 = stride_am_units * VECTOR
+        steps: int32 = cdiv(groups, self.num_warps)
+
+        # Eights of K, of all rows: the 8 rows of an eight are in different banks.
+        a_shape = [groups, k_tiles, TILE // VECTOR, rows, VECTOR]
+        a_strides = [k_tiles * TILE, TILE, VECTOR, stride_am, 1]
+        ga = self.global_view(a_ptr, dtype=self.dtype, shape=a_shape, strides=a_strides)
+        gb = self.global_view(tiles_ptr, dtype=uint8, shape=[groups, k_tiles, all_n_tiles, TILE_BYTES])
+        gs = self.global_view(scales_ptr, dtype=self.dtype, shape=[groups, columns])
+        sa_shape = [self.num_stages, self.num_warps, k_tiles, TILE // VECTOR, block_m, VECTOR]
+        sa = self.shared_tensor(dtype=self.dtype, shape=sa_shape)
+        self.annotate_layout(sa, shared_row_major(*sa_shape))
+        sb_shape = [self.num_stages, self.num_warps, k_tiles, self.n_tiles, TILE_BYTES]
+        sb = self.shared_tensor(dtype=uint8, shape=sb_shape)
+        self.annotate_layout(sb, shared_row_major(*sb_shape))
+        ss = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, self.num_warps, block_n])
+        if self.symmetric:
+            gz = gs  # never read
+            sz = ss
+        else:
+            gz = self.global_view(minus_zeros_ptr, dtype=self.dtype, shape=[groups, columns])
+            sz = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, self.num_warps, block_n])
+        for stage in range(self.num_stages - 1):
+            self.copy_step(ga, gb, gs, gz, sa, sb, ss, sz, stage, offset_m, offset_n, stage, steps)
+
+        acc = self.register_tensor(dtype=float32, shape=[self.num_warps, block_n // 16, 16, self.columns], init=0.0)
+        self.annotate_layout(acc, self.acc_sixteens)
+        ones = self.register_tensor(dtype=self.dtype, shape=[16, self.num_warps * TILE], init=self.operand.unit)
+        nibbles = self.register_tensor(dtype=int32, shape=[4], init=lambda pair: pair)
+        self.annotate_layout(nibbles, self.nibbles_layout)
+        current: int32 = 0
+        preload: int32 = self.num_stages - 1
+        for step in self.range(0, steps, 1):
+            self.copy_async_wait_group(n=self.num_stages - 2)
+            self.sync()  # all threads see this stage, and have read the one that is loaded next
+            ahead: int32 = step + self.num_stages - 1
+            self.copy_step(ga, gb, gs, gz, sa, sb, ss, sz, preload, offset_m, offset_n, ahead, steps)
+
+            product = self.register_tensor(dtype=float32, shape=[self.num_warps, block_n, self.columns], init=0.0)
+            row_sums = self.register_tensor(dtype=float32, shape=[self.num_warps, 16, self.columns], init=0.0)
+            for i in self.range(k_tiles, unroll="all"):
+                a = self.load_shared(sa[current, :, i])
+                self.annotate_layout(a, self.a_layout)
+                a_operand = self.view(a, layout=self.a_operand_layout)
+                tiles = self.load_shared(sb[current, :, i])
+                self.annotate_layout(tiles, self.tiles_layout)
+                words = self.view(tiles, dtype=int32, layout=self.words_layout)
+                pairs = self._builder.elementwise_binary(words, nibbles, f_compute=self.pair_of)
+                self.annotate_layout(pairs, self.pairs_layout)
+                sliced_dot(self, self.view(pairs, dtype=self.dtype, layout=self.weight_layout), a_operand, product)
+                sliced_dot(self, ones, a_operand, row_sums)
+            if self.symmetric:
+                minus_zeros = self.register_tensor(
+                    dtype=float32,
+                    shape=[self.num_warps, block_n // 16, 16, 1],
+                    init=self.minus_symmetric_zero,
+                )
+            else:
+                minus_zeros = self.columns_of(sz[current])
+            scales = self.columns_of(ss[current])
+            product_sixteens = self.view(product, layout=self.acc_sixteens)
+            row_sums_sixteens = self.view(row_sums, layout=self.sums_sixteens)
+            self.assign(acc, acc + (product_sixteens + row_sums_sixteens * minus_zeros) * scales)
+            current = (current + 1) % self.num_stages
+            preload = (preload + 1) % self.num_stages
+        self.copy_async_wait_group(n=0)
+        self.sync()
+        self.free_shared(sa)
+        self.free_shared(sb)
+        self.free_shared(ss)
+        if not self.symmetric:
+            self.free_shared(sz)
+
+        per_unit = self.register_tensor(dtype=float32, shape=[self.num_warps, block_n // 16, 16, 1], init=self.per_unit)
+        self.annotate_layout(per_unit, self.columns_sixteens)
+        self.assign(acc, acc * per_unit)
+        total = self.register_tensor(dtype=float32, shape=[block_n, self.columns], init=0.0)
+        self.annotate_layout(total, layout_of_total(block_n, self.columns, self.num_warps))
+        self.add_warps(total, self.view(acc, layout=self.acc_layout))
+        self.store(self.transpose(total), c_ptr, rows, n, stride_cm_units, stride_cn, offset_m, offset_n)
+
+
 @lru_cache(maxsize=4096)
-def _script(problem: W4A16Matmul, config: W4A16Config, meet: str, vector_c: int) -> W4A16Script:
+def _script(problem: W4A16Matmul, config: W4A16Config, meet: str, vector_c: int) -> W4A16Script | SlicedW4A16:
+    script = SlicedW4A16 if meet == SLICED_K else W4A16Script
     fields = {name: value for name, value in vars(config).items() if name != "split_k"}
     dtype = band.TILUS_DTYPE[problem.dtype]
-    return W4A16Script(Build(dtype, problem.group_size, problem.symmetric, meet=meet, vector_c=vector_c, **fields))
+    return script(Build(dtype, problem.group_size, problem.symmetric, meet=meet, vector_c=vector_c, **fields))
 
 
 def plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places, *, variant: str) -> Plan:
@@ -411,6 +626,8 @@ def plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places, *, vari
     launching.check_rows(
         {"a": (m, places.stride_am), "out": (m, places.stride_cm), "out.T": (n, places.stride_cn)},
     )
+    if variant == SLICED_K:
+        return _sliced_plan(problem, config, places)
     meet = meeting(variant, config)
     meets = meet != "none"
     sums = Slot.SUMS if meet == "atomic" else Slot.SCRATCH
@@ -426,6 +643,21 @@ def plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places, *, vari
         ),
     )
     return Plan(problem, places, (launch,), **meeting_place(problem, config, meet))
+
+
+def _sliced_plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places) -> Plan:
+    """What a call of sliced_k launches."""
+    n = problem.n
+    vector_c = band.vector_c(n, (places.stride_cm, places.stride_cn), places.align_c, problem.dtype.itemsize)
+    launch = Launch(
+        _script(problem, config, SLICED_K, vector_c),
+        (
+            *(Slot.A, Slot.TILES, Slot.SCALES, None if problem.symmetric else Slot.MINUS_ZEROS, Slot.C),
+            *(problem.m, n // VECTOR, cdiv(n, TILE), problem.groups),
+            *(places.stride_am // VECTOR, places.stride_cm // max(vector_c, 1), places.stride_cn),
+        ),
+    )
+    return Plan(problem, places, (launch,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -532,6 +764,7 @@ KERNELS = tuple(
         launches=1,
         op=W4A16Matmul.op,
         arguments=arguments,
+        on_request=variant == SLICED_K,
     )
     for variant in VARIANTS
 )

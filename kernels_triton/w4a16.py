@@ -52,6 +52,7 @@ from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.quantization import GPTQWeight, pack_rows, pack_zeros
 from triton_vs_tilus.common.w4a16 import (
     PROTOCOLS,
+    SLICED_K,
     TILE,
     W4A16Config,
     W4A16Inputs,
@@ -73,18 +74,21 @@ from triton_vs_tilus.kernels_triton.arrival import announce, is_last, reset, sum
 from triton_vs_tilus.kernels_triton.configs import SHARED_MEMORY_LIMIT
 
 # atomic_in_place in Triton alone: the atomics of tiles that tilus has here are of fp32.
-VARIANTS = ("data_parallel", "atomic", "atomic_in_place", "last_arriver", "semaphore")
+VARIANTS = ("data_parallel", "atomic", "atomic_in_place", "last_arriver", "semaphore", SLICED_K)
 VECTOR = 8  # half-precision elements of a 16-byte copy
 LEAST_COLUMNS = 128  # a wgmma takes the weight from the registers of 4 warps, 32 columns each
 
 
 def space(problem: W4A16Matmul, *, variant: str) -> Space:
-    """The configs of common.w4a16.wanted that are supported."""
-    return space_of(shared.wanted(problem, variant), partial(supports, problem, variant=variant))
+    """The configs of common.w4a16.wanted, or of its wanted_sliced, that are supported."""
+    wanted = shared.wanted_sliced(problem) if variant == SLICED_K else shared.wanted(problem, variant)
+    return space_of(wanted, partial(supports, problem, variant=variant))
 
 
 def default_config(problem: W4A16Matmul, *, variant: str) -> W4A16Config:
-    """The rule of both languages, common.w4a16.default_config."""
+    """The rule of both languages, common.w4a16.default_config or its default_sliced_config."""
+    if variant == SLICED_K:
+        return shared.default_sliced_config(problem)
     return shared.default_config(problem, variant, least_columns=LEAST_COLUMNS)
 
 
@@ -97,18 +101,23 @@ def supports(problem: W4A16Matmul, config: W4A16Config | None = None, *, variant
     if variant == "atomic_in_place" and problem.dtype is not torch.float16:
         return "adds in C's dtype as the source does, in fp16"
     blocks = (config.block_m, config.block_n, config.block_k)
-    if any(block < 16 or block & (block - 1) for block in blocks) or min(blocks[1:]) < TILE:
-        return f"blocks {blocks} are not powers of two, 16 or more, block_n and block_k {TILE} or more"
+    least_m = 1 if variant == SLICED_K else 16
+    if any(block & (block - 1) for block in blocks) or blocks[0] < least_m or min(blocks[1:]) < TILE:
+        return f"blocks {blocks} are not powers of two, {least_m} or more, block_n and block_k {TILE} or more"
     if config.num_warps & (config.num_warps - 1):
         return f"num_warps is {config.num_warps}; accepted: powers of two"
+    if variant == SLICED_K:
+        return shared.unsupported_sliced(problem, config, SHARED_MEMORY_LIMIT)
     return shared.unsupported(problem, config, variant, SHARED_MEMORY_LIMIT)
 
 
 def workspace_bytes(problem: W4A16Matmul, config: W4A16Config, *, variant: str) -> int:
     """Bytes of the fp32 sums and of the counters."""
-    return shared.workspace_bytes(problem, config, variant)
+    return 0 if variant == SLICED_K else shared.workspace_bytes(problem, config, variant)
 
 
+# Triton alone: words, and a column's scale and zero point, are loaded as one number.
+READ_AS = {Slot.TILES: torch.int32, Slot.SCALES: torch.int32}
 _INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 # Two nibbles of a word, $2, that are 16 bits apart, to ($0, $1), as operands; see common.w4a16.Operand.
 _LOWER = tl.constexpr("{ .reg .b32 q; and.b32 q, $2, 0x000F000F; mov.b32 {$0, $1}, q; }")
@@ -292,8 +301,84 @@ def _w4a16_kernel(
             reset(semaphore_ptr)
 
 
+@triton.jit(do_not_specialize=["m"])
+def _w4a16_sliced_k_kernel(
+    a_ptr,
+    tiles_ptr,
+    columns_ptr,
+    c_ptr,
+    m,
+    n_units,
+    k,
+    stride_am,
+    stride_cm,
+    stride_cn,
+    GROUP_SIZE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    NUM_STAGES: tl.constexpr,
+    SPLIT_K: tl.constexpr,
+    EVEN_K: tl.constexpr,
+):
+    DTYPE: tl.constexpr = a_ptr.dtype.element_ty
+    K_TILES: tl.constexpr = GROUP_SIZE // 32
+    N_TILES: tl.constexpr = BLOCK_N // 32
+    SIXTEENS: tl.constexpr = BLOCK_N // 16
+    UNIT: tl.constexpr = 1.0 if DTYPE.is_bf16() else 2.0**-24
+    UPPER_WEIGHT: tl.constexpr = 1.0 if DTYPE.is_bf16() else 16.0
+    n = n_units * 8  # so that rows are known to be aligned
+    columns = tl.cdiv(n, 32) * 32
+    offs_n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    offs_m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_w = tl.program_id(0) * BLOCK_N * 4 + tl.arange(0, BLOCK_N * 4)
+    warps = tl.arange(0, SPLIT_K)  # each with a group of the step
+    # As in band.batched_product: a row's groups are not to lie side by side in shared memory.
+    of_warp = tl.max_contiguous(warps[:, None, None] * GROUP_SIZE, (min(SPLIT_K, 2), 1, 1))
+    a_ptrs = a_ptr + offs_m[None, :, None].to(tl.int64) * stride_am + of_warp + tl.arange(0, GROUP_SIZE)[None, None, :]
+    k_tiles = tl.arange(0, K_TILES)[:, None, None] + warps[None, :, None] * K_TILES
+    word_ptrs = tiles_ptr + k_tiles.to(tl.int64) * (columns * 4) + offs_w[None, None, :]
+    column_ptrs = columns_ptr + warps[:, None, None].to(tl.int64) * columns + offs_n[None, :, None]
+    a_mask = (offs_m < m)[None, :, None]
+    word_mask = (offs_w < columns * 4)[None, None, :]
+    column_mask = (offs_n < columns)[None, :, None]
+    ones = tl.full((SPLIT_K, 16, GROUP_SIZE), UNIT, tl.float32).to(DTYPE)
+    acc = tl.zeros((SPLIT_K, SIXTEENS, 16, BLOCK_M), dtype=tl.float32)
+    for group in tl.range(0, k // GROUP_SIZE, SPLIT_K, num_stages=NUM_STAGES):
+        step = tl.cast(group, tl.int64)
+        if EVEN_K:
+            words = tl.load(word_ptrs + step * K_TILES * columns * 4, mask=word_mask, other=0)
+            a = tl.load(a_ptrs + group * GROUP_SIZE, mask=a_mask, other=0.0)
+            column = tl.load(column_ptrs + step * columns, mask=column_mask, other=0)
+        else:
+            in_k = group + warps < k // GROUP_SIZE
+            words = tl.load(word_ptrs + step * K_TILES * columns * 4, mask=word_mask & in_k[None, :, None], other=0)
+            a = tl.load(a_ptrs + group * GROUP_SIZE, mask=a_mask & in_k[:, None, None], other=0.0)
+            column = tl.load(column_ptrs + step * columns, mask=column_mask & in_k[:, None, None], other=0)
+        # k_tile, warp, n_tile, lane_n, lane_k, depth, widths; and row, half, width
+        words = words.reshape(K_TILES, SPLIT_K, N_TILES, 8, 4, 2, 2)
+        lower = tl.join(_pair_of(words, 0, 0, DTYPE), _pair_of(words, 1, 0, DTYPE))
+        upper = tl.join(_pair_of(words, 0, 1, DTYPE), _pair_of(words, 1, 1, DTYPE))
+        # Of an operand that was joined from parts Triton has a lane hold 4 neighbours of K: both halves of a depth.
+        # They become neighbours, in A too.
+        b = tl.join(lower, upper).permute(1, 2, 6, 9, 3, 0, 5, 4, 8, 7).reshape(SPLIT_K, BLOCK_N, GROUP_SIZE)
+        a_halves = a.reshape(SPLIT_K, BLOCK_M, 2 * K_TILES, 2, 4, 2).permute(0, 1, 2, 4, 3, 5)
+        product = tl.dot(b, a_halves.reshape(SPLIT_K, BLOCK_M, GROUP_SIZE).permute(0, 2, 1))
+        row_sums = tl.dot(ones, a.permute(0, 2, 1))  # 16 times over, which is what a lane wants
+        column = column.reshape(SPLIT_K, SIXTEENS, 16, 1)
+        scales = column.to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
+        minus_zeros = (column >> 16).to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
+        acc += (product.reshape(SPLIT_K, SIXTEENS, 16, BLOCK_M) + row_sums[:, None, :, :] * minus_zeros) * scales
+    total = tl.sum(acc, axis=0).reshape(BLOCK_N, BLOCK_M)
+    upper = (tl.arange(0, BLOCK_N)[:, None] // 8) % 2 == 1
+    total *= tl.where(upper, 1 / (UNIT * UPPER_WEIGHT), 1 / UNIT)
+    c_ptrs = c_ptr + offs_m[None, :].to(tl.int64) * stride_cm + offs_n[:, None].to(tl.int64) * stride_cn
+    tl.store(c_ptrs, total.to(c_ptr.dtype.element_ty), mask=(offs_m[None, :] < m) & (offs_n[:, None] < n))
+
+
 def plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places, *, variant: str) -> Plan:
     """What a call launches."""
+    if variant == SLICED_K:
+        return _sliced_plan(problem, config, places)
     meet = meeting(variant, config)
     meets = meet not in ("none", "atomic_in_place")
     sums = Slot.SUMS if meet == "atomic" else Slot.SCRATCH
@@ -319,9 +404,31 @@ def plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places, *, vari
             "num_stages": config.num_stages,
         },
     )
-    read_as = {Slot.TILES: torch.int32, Slot.SCALES: torch.int32}
     zeroed = meet == "atomic_in_place"
-    return Plan(problem, places, (launch,), **meeting_place(problem, config, meet), read_as=read_as, zeroed=zeroed)
+    return Plan(problem, places, (launch,), **meeting_place(problem, config, meet), read_as=READ_AS, zeroed=zeroed)
+
+
+def _sliced_plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places) -> Plan:
+    """What a call of sliced_k launches."""
+    launch = Launch(
+        _w4a16_sliced_k_kernel,
+        (
+            *(Slot.A, Slot.TILES, Slot.SCALES, Slot.C),
+            *(problem.m, problem.n // VECTOR, problem.k, places.stride_am, places.stride_cm, places.stride_cn),
+        ),
+        (cdiv(problem.n, config.block_n), cdiv(problem.m, config.block_m)),
+        {
+            "GROUP_SIZE": problem.group_size,
+            "BLOCK_M": config.block_m,
+            "BLOCK_N": config.block_n,
+            "NUM_STAGES": config.num_stages,
+            "SPLIT_K": config.split_k,
+            "EVEN_K": problem.k % config.block_k == 0,
+            "num_warps": config.num_warps,
+            "num_stages": config.num_stages,
+        },
+    )
+    return Plan(problem, places, (launch,), read_as=READ_AS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,6 +523,7 @@ KERNELS = tuple(
         launches=2 if variant == "atomic_in_place" else 1,
         op=W4A16Matmul.op,
         arguments=arguments,
+        on_request=variant == SLICED_K,
     )
     for variant in VARIANTS
 )
