@@ -321,10 +321,10 @@ def unsupported_sliced(problem: W4A16Matmul, config: W4A16Config, shared_limit: 
         )
     # The scales of a step are those of its warps' groups.
     stages = shared_bytes(config) + (config.num_warps - 1) * config.block_n * 4 * config.num_stages
-    if (shared := max(stages, 4 * config.num_warps * max(config.block_m, 8) * config.block_n)) > shared_limit:
-        return (
-            f"{config.num_stages} stages, or the warps' sums, take {shared} bytes of shared memory, over {shared_limit}"
-        )
+    sums = 4 * config.num_warps * max(config.block_m, 8) * config.block_n  # an mma has 8 rows of A, or more
+    if (shared := max(stages, sums)) > shared_limit:
+        held = f"{config.num_stages} stages, or the sums of the warps, take {shared} bytes of shared memory"
+        return f"{held}, over {shared_limit}"
     return None
 
 

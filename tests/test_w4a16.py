@@ -31,6 +31,7 @@ FP16, BF16 = torch.float16, torch.bfloat16
 KERNELS = [kernel for kernel in (*kernels_triton.KERNELS, *kernels_tilus.KERNELS) if kernel.op == W4A16Matmul.op]
 BY_NAME = {kernel.full_name: kernel for kernel in KERNELS}
 TRITON, TILUS = BY_NAME["triton/w4a16.last_arriver"], BY_NAME["tilus/w4a16.last_arriver"]
+SLICED = [kernel for kernel in KERNELS if kernel.variant == shared.SLICED_K]
 
 PROBLEMS = [
     W4A16Matmul(1, 64, 256),
@@ -54,6 +55,7 @@ LARGE_PROBLEMS = [
 ]
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.full_name)
+each_sliced = pytest.mark.parametrize("kernel", SLICED, ids=lambda kernel: kernel.full_name)
 each_counting_kernel = pytest.mark.parametrize(
     "kernel", [k for k in KERNELS if k.variant in ("atomic", "last_arriver", "semaphore")], ids=lambda k: k.full_name
 )
@@ -81,7 +83,9 @@ def assert_right(kernel: Kernel, judge: Judge, out: torch.Tensor, config: W4A16C
 
 
 def small_config(kernel: Kernel, problem: W4A16Matmul, split_k: int, interleaved: bool = False) -> W4A16Config:
-    """Small tiles; one split where the variant has no other."""
+    """Small tiles; one split where the variant has no other; of sliced_k as many warps, or up to a power of two."""
+    if kernel in SLICED:
+        return shared.sliced_config(problem, 32, num_warps=1 << (split_k - 1).bit_length(), num_stages=3)
     splits = 1 if kernel.variant == "data_parallel" else split_k
     return W4A16Config(16, 32, min(64, problem.group_size), splits, 1, 3, interleaved)
 
@@ -296,6 +300,48 @@ def test_graph_capture_and_replay(kernel, device):
             assert_right(kernel, judge, out, config)
 
 
+# sliced_k
+
+
+@each_sliced
+@pytest.mark.parametrize("block_m", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_any_rows_a_tile(kernel, block_m, symmetric, device):
+    """Of 5 rows, tiles of fewer leave each other's alone, and the last has rows beyond; 3 groups for 2 or 4 warps."""
+    problem = W4A16Matmul(5, 72, 96, group_size=32, symmetric=symmetric)
+    inputs = problem.inputs(device)
+    judge = Judge(problem, inputs)
+    for block_n, num_warps in ((32, 2), (64, 4)):
+        config = replace(shared.sliced_config(problem, block_n, num_warps, 2), block_m=block_m)
+        assert_right(kernel, judge, run(kernel, problem, inputs, config=config), config)
+
+
+@st.composite
+def sliced_cases(draw):
+    """A problem, and a config that fits both languages."""
+    problem, _, seed = draw(cases())
+    tile = [draw(st.sampled_from(values)) for values in ([32, 64], [1, 2, 4], [2, 3, 4])]
+    return problem, shared.sliced_config(problem, *tile), seed
+
+
+@each_sliced
+@settings(max_examples=10, deadline=None)
+@given(case=sliced_cases())
+def test_drawn_problems_of_warps_that_share_k_match(kernel, device, case):
+    problem, config, seed = case
+    inputs = problem.inputs(device, seed)
+    out = run(kernel, problem, inputs, config=config)
+    assert_right(kernel, Judge(problem, inputs), out, config)
+    assert torch.equal(run(kernel, problem, inputs, config=config), out)
+
+
+def test_it_is_asked_for_by_name():
+    known = contenders.all_contenders()
+    for name in (kernel.full_name for kernel in SLICED):
+        assert name not in {kernel.full_name for kernel in contenders.choose(known)}
+        assert name in {kernel.full_name for kernel in contenders.choose(known, only=["w4a16"])}
+
+
 # The layout that the kernels take
 
 
@@ -334,7 +380,16 @@ def hopper_task(kernel: Kernel, dtype: torch.dtype) -> Task:
     return Task(kernel, problem, kernel.default_config(problem), "heuristic", "sm_90a")
 
 
+def sliced_task(kernel: Kernel, m: int, block_n: int, num_warps: int, dtype: torch.dtype = FP16) -> Task:
+    problem = W4A16Matmul(m, 4096, 4096, dtype)
+    return Task(kernel, problem, shared.sliced_config(problem, block_n, num_warps, 3), "space", "sm_90a")
+
+
 HOPPER = compiled.wanted(*(hopper_task(kernel, dtype) for kernel in (TRITON, TILUS) for dtype in (FP16, BF16)))
+SLICED_HOPPER = compiled.wanted(
+    *(sliced_task(kernel, m, 32, num_warps) for kernel in SLICED for m, num_warps in ((1, 16), (4, 4))),
+    *(sliced_task(kernel, 1, 32, 8, BF16) for kernel in SLICED),
+)
 
 
 @compiled.on_one_worker
@@ -350,6 +405,23 @@ def test_compiles_for_hopper_without_spills(task):
     stages = config.num_stages - (task.kernel.language is Language.TRITON)  # Triton keeps one less
     a, weight = 2 * config.block_m * config.block_k, config.block_n * config.block_k // 2
     assert gpu_kernel.shared <= stages * (a + weight + 4 * config.block_n) + 1024
+
+
+@compiled.on_one_worker
+@pytest.mark.parametrize("task", SLICED_HOPPER, ids=lambda t: f"{t.kernel.full_name}-{t.problem.name}-{t.config}")
+def test_warps_that_share_k_keep_the_weight_in_registers(task):
+    """As above, with a scale and a zero point a warp and column; no stack, 16 bytes a copy of the weight, one store."""
+    (gpu_kernel,) = compiled.built(task).gpu_kernels
+    config = task.config
+    assert gpu_kernel.spills == gpu_kernel.stack == 0
+    assert not gpu_kernel.over("sm_90a")
+    products = 4 * (2 * config.block_n // 32 + 1) * task.problem.group_size // 64  # and one of ones, each 16 of K
+    assert gpu_kernel.instructions["tensor cores"]["mma.sync"] == products
+    copies = gpu_kernel.instructions["async copies"]["cp.async 16 B"]
+    assert copies >= config.num_stages * config.block_n * config.block_k // 2 // (16 * gpu_kernel.threads)
+    stages = config.num_stages - (task.kernel.language is Language.TRITON)
+    a, weight = 2 * config.block_m * config.block_k, config.block_n * config.block_k // 2
+    assert gpu_kernel.shared <= stages * (a + weight + 4 * config.block_n * config.num_warps) + 1024
 
 
 def test_four_bits_are_an_operand_as_they_stand(tmp_path):
@@ -468,13 +540,21 @@ def test_configs_that_do_not_fit_are_refused(kernel, device):
     problem = W4A16Matmul(4, 32, 64, group_size=32)
     inputs = problem.inputs(device)
     good = small_config(kernel, problem, 2)
-    for fields, words in [
+    own: list[tuple[dict[str, int | bool], str]] = [
         ({"block_k": 64}, "block_k is 64; accepted: divisors of the group size, 32"),
         ({"split_k": 1024}, "split_k is 1024; accepted: 1 to"),
         ({"num_stages": 1000}, "1000 stages take .* bytes of shared memory"),
         ({"block_m": 8}, "blocks .*8"),
-        ({"block_n": 32 * 64, "num_warps": 64}, "num_warps is 64; accepted: 1 to 32"),
-    ]:
+    ]
+    if kernel in SLICED:
+        own = [
+            ({"block_k": 128}, "block_k 128; accepted: num_warps, 2, as all warps share K, and 64, as each takes a"),
+            ({"split_k": 4}, "split_k is 4, block_k 64; accepted: num_warps, 2"),
+            ({"num_stages": 1000}, "1000 stages, or the sums of the warps, take .* bytes of shared memory"),
+            ({"block_m": 3}, "blocks .*3"),
+            ({"interleaved": True}, "interleaved is True; accepted: False"),
+        ]
+    for fields, words in [*own, ({"block_n": 32 * 64, "num_warps": 64}, "num_warps is 64; accepted: 1 to 32")]:
         with pytest.raises(ValueError, match=rf"config is .*{words}"):
             run(kernel, problem, inputs, config=replace(good, **fields))
 
@@ -552,18 +632,24 @@ def test_the_space_is_supported(kernel, problem):
     space = kernel.configs(problem)
     assert len(space) == len(set(space)) >= 2
     assert all(kernel.supports(problem, config) is None for config in [*space, kernel.default_config(problem)])
-    if kernel.variant != "data_parallel":
+    if kernel.variant not in ("data_parallel", shared.SLICED_K):
         assert {config.interleaved for config in space} == {False, True}
 
 
 @each_kernel
 def test_the_space_is_what_both_languages_want_and_this_one_can_run(kernel):
-    """Triton drops nothing; tilus, tiles of which a warp would have fewer than 32 columns."""
+    """Triton drops nothing; tilus, tiles of which a warp would have fewer than 32 columns; both, of sliced_k, stages
+    that shared memory does not hold."""
     problem = W4A16Matmul(16, 4096, 4096)
     wanted, space = shared.wanted(problem, kernel.variant), kernel.space(problem)
+    if kernel in SLICED:
+        wanted = shared.wanted_sliced(problem)
     dropped = [config for config in wanted if config not in space.configs]
     assert space.configs == tuple(config for config in wanted if config not in dropped)
     assert sum(space.dropped.values()) == len(dropped)
+    if kernel in SLICED:
+        assert dropped and all("of shared memory" in reason for reason in space.dropped)
+        return
     assert all(config.block_n < 32 * config.num_warps for config in dropped)
     if kernel.language is Language.TILUS:
         assert dropped and all("block_n of 32 for each warp" in reason for reason in space.dropped)
@@ -571,7 +657,7 @@ def test_the_space_is_what_both_languages_want_and_this_one_can_run(kernel):
         assert not dropped
 
 
-@each_kernel
+@pytest.mark.parametrize("kernel", [k for k in KERNELS if not k.on_request], ids=lambda kernel: kernel.full_name)
 def test_tuned_configs_are_still_supported(kernel):
     entries = tuned.table("h200")[kernel.full_name]
     assert len(entries) >= 9
