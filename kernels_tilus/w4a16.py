@@ -7,13 +7,16 @@ in fp32:
 
     sum over k in g of A[m, k] * (q[k, n] - zeros[g, n]) = (A @ q)[m, n] - zeros[g, n] * (sum over k in g of A[m, k])
 
-Grid         (tiles of M, tiles of N, split_k); a split walks a band of K, or every split_k-th step of it
+Grid         (tiles of M, tiles of N, split_k); a split walks a band of K, or every split_k-th step of it. sliced_k:
+             (tiles of N, tiles of M)
 Who sums     a block its steps; the variants differ in how the splits meet
 Variants     data_parallel: one block walks all of K
              atomic: fp32 atomics into one workspace, finished by the last to arrive (as kernels_tilus/atomic.py)
              last_arriver: fp32 partials, summed in split order by the last to arrive (as last_arriver.py)
              semaphore: the splits take turns, adding to an fp32 workspace (as semaphore.py)
-Deterministic data_parallel, last_arriver and semaphore, yes; atomic, no
+             sliced_k: no split; the warps of a block share K, a group each in a step, and meet in shared memory (as
+             sliced_k.py)
+Deterministic all but atomic
 Workspace    none; or 4 bytes an element of C (atomic, semaphore), or that times split_k (last_arriver), and one int32 a
              tile
 Launches     1
@@ -85,7 +88,7 @@ from triton_vs_tilus.kernels_tilus.sliced_dot import sliced_dot
 VARIANTS = ("data_parallel", "atomic", "last_arriver", "semaphore", SLICED_K)
 VECTOR = 8  # half-precision elements of a 16-byte copy
 LEAST_COLUMNS = 64  # 2 warps, 32 columns each
-# tilus alone: of sliced_k; below 8 the rows of A are repeated over the 8 columns of an mma.
+# tilus alone: rows of sliced_k's tiles; fewer than 8 repeat over the 8 columns of an mma.
 SLICED_ROWS_ACCEPTED = (1, 2, 4, 8, 16)
 
 
@@ -103,9 +106,11 @@ def default_config(problem: W4A16Matmul, *, variant: str) -> W4A16Config:
 
 
 def supports(problem: W4A16Matmul, config: W4A16Config | None = None, *, variant: str) -> str | None:
-    """None, or why the problem cannot run on this config, or on the default one; also by common.w4a16.unsupported.
+    """None, or why the problem cannot run on this config, or on the default one; also by common.w4a16.unsupported, or
+    its unsupported_sliced.
 
-    tilus' own reasons: offsets reach all tensors; a warp has whole tiles of 32 columns; the pipeline has 2 stages.
+    tilus' own reasons: offsets reach all tensors; a warp has whole tiles of 32 columns, and in sliced_k rows that
+    repeat over the 8 columns of an mma; the pipeline has 2 stages.
     """
     config = config or default_config(problem, variant=variant)
     bytes_of_weight = problem.k * cdiv(problem.n, TILE) * TILE // 2
@@ -418,7 +423,8 @@ class W4A16Script(Arrivals, EpilogueScript):
 
 
 class SlicedW4A16(MmaProduct, EpilogueScript):
-    """One block: a tile of C over all of K, whose groups its warps share out."""
+    """One block: a tile of C over all of K, whose groups its warps share. The product is that of the transposes, of
+    the weight and 8 rows of A, or of fewer rows several times."""
 
     def __init__(self, build):
         super().__init__(build.dtype, build.dtype, build.vector_c, Epilogue.NONE.value)
@@ -431,9 +437,9 @@ class SlicedW4A16(MmaProduct, EpilogueScript):
         self.operand = OPERANDS[torch.float16 if self.dtype == float16 else torch.bfloat16]
         self.k_tiles = build.group_size // TILE  # of a warp
         self.n_tiles = self.block_n // TILE
-        self.columns = max(self.block_m, 8)  # of an mma, which are rows of A
+        self.rows = max(self.block_m, 8)  # of A, that are the columns of an mma
         warps, wide = self.num_warps, self.n_tiles
-        rows, eights = 2 * wide, self.columns // 8
+        sixteens, eights = 2 * wide, self.rows // 8
         mma = self.cuda.atomic_mma_configs
         mma = mma.m16n8k16_f16_f32 if self.dtype == float16 else mma.m16n8k16_bf16_f32
         # A lane holds 16 bytes, or 4 words, of a tile: each word a depth and 16 columns ...
@@ -443,7 +449,7 @@ class SlicedW4A16(MmaProduct, EpilogueScript):
         # ... whose pairs are part of 16 columns x 16 of K, the left operand of an mma: there depths run faster.
         self.pairs_layout = lanes * local(1, wide, 1, 2, 2, 4, ranks=[0, 1, 2, 4, 3, 5])
         self.nibbles_layout = reduce(self.pairs_layout, dims=[0, 1, 2, 3, 4])
-        self.weight_layout = spatial(1, warps).local(rows, 2) * mma.la
+        self.weight_layout = spatial(1, warps).local(sixteens, 2) * mma.la
         # A's rows are the columns of the right operand; where they are fewer than its 8, each is several.
         of_eight = self.block_m // eights
         of_warp = spatial(warps, 1, 1, 1).local(1, 2, eights, 1).local(1, 2, 1, 1)  # warp, eight of K, row, k
@@ -451,9 +457,9 @@ class SlicedW4A16(MmaProduct, EpilogueScript):
         self.a_layout = of_warp * lanes * local(1, 1, 1, 2)
         self.a_operand_layout = spatial(warps, 1).local(2, eights) * mma.lb
         # Accumulators by 16 columns of C, for which the sums of A's rows are the same.
-        sixteens = local(1, 1, 2, 1).spatial(1, 1, 8, 4).local(1, 1, 1, 2)
-        self.acc_layout = spatial(warps, 1, 1).local(1, rows, eights) * local(1, 2, 1).spatial(1, 8, 4).local(1, 1, 2)
-        self.acc_sixteens = spatial(warps, 1, 1, 1).local(1, rows, 1, eights) * sixteens
+        self.acc_layout = spatial(warps, 1, 1).local(1, sixteens, eights) * mma.lc
+        lc_sixteens = local(1, 1, 2, 1).spatial(1, 1, 8, 4).local(1, 1, 1, 2)
+        self.acc_sixteens = spatial(warps, 1, 1, 1).local(1, sixteens, 1, eights) * lc_sixteens
         self.sums_sixteens = reduce(self.acc_sixteens, dims=[1], keepdims=True)
         self.columns_sixteens = reduce(self.acc_sixteens, dims=[3], keepdims=True)
         # Scales as `_by_lane` has them: of 32, a lane here has every 8th.
@@ -474,13 +480,13 @@ class SlicedW4A16(MmaProduct, EpilogueScript):
         per = 1 / self.operand.unit
         return if_then_else(column < 8, float32(per), float32(per / self.operand.upper_weight))
 
-    def columns_of(self, shared: SharedTensor) -> RegisterTensor:
+    def columns(self, shared: SharedTensor) -> RegisterTensor:
         """fp32 [warps, block_n / 16, 16, 1]: one number a column and warp, from shared memory."""
         values = self.load_shared(shared)
         self.annotate_layout(values, self.columns_layout)
         return self.cast(self.view(values, layout=self.columns_sixteens), dtype=float32)
 
-    def copy_step(
+    def copy_groups(
         self,
         ga: GlobalTensor,
         gb: GlobalTensor,
@@ -496,7 +502,7 @@ class SlicedW4A16(MmaProduct, EpilogueScript):
         step: int32,
         steps: int32,
     ) -> None:
-        """Commits a copy group; it is empty from `steps` on."""
+        """A step's groups of K, one for each warp. Commits a copy group; it is empty from `steps` on."""
         if step < steps:
             group: int32 = step * self.num_warps
             self.copy_async(src=gb, dst=sb[stage], offsets=[group, 0, offset_n // TILE, 0])
@@ -527,14 +533,14 @@ class SlicedW4A16(MmaProduct, EpilogueScript):
         offset_n: int32 = self.blockIdx.x * block_n
         offset_m: int32 = self.blockIdx.y * block_m
         n: int32 = n_units * VECTOR
-        # Where A and C end for this block: of the 8 columns of an mma, its rows may be fewer.
-        rows: int32 = min(m, offset_m + block_m)
+        # Where A and C end for this block: its rows may be fewer than the columns of an mma.
+        m_end: int32 = min(m, offset_m + block_m)
         columns: int32 = all_n_tiles * TILE
         stride_am: int32 = stride_am_units * VECTOR
         steps: int32 = cdiv(groups, self.num_warps)
 
         # Eights of K, of all rows: the 8 rows of an eight are in different banks.
-        a_shape = [groups, k_tiles, TILE // VECTOR, rows, VECTOR]
+        a_shape = [groups, k_tiles, TILE // VECTOR, m_end, VECTOR]
         a_strides = [k_tiles * TILE, TILE, VECTOR, stride_am, 1]
         ga = self.global_view(a_ptr, dtype=self.dtype, shape=a_shape, strides=a_strides)
         gb = self.global_view(tiles_ptr, dtype=uint8, shape=[groups, k_tiles, all_n_tiles, TILE_BYTES])
@@ -553,9 +559,9 @@ class SlicedW4A16(MmaProduct, EpilogueScript):
             gz = self.global_view(minus_zeros_ptr, dtype=self.dtype, shape=[groups, columns])
             sz = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, self.num_warps, block_n])
         for stage in range(self.num_stages - 1):
-            self.copy_step(ga, gb, gs, gz, sa, sb, ss, sz, stage, offset_m, offset_n, stage, steps)
+            self.copy_groups(ga, gb, gs, gz, sa, sb, ss, sz, stage, offset_m, offset_n, stage, steps)
 
-        acc = self.register_tensor(dtype=float32, shape=[self.num_warps, block_n // 16, 16, self.columns], init=0.0)
+        acc = self.register_tensor(dtype=float32, shape=[self.num_warps, block_n // 16, 16, self.rows], init=0.0)
         self.annotate_layout(acc, self.acc_sixteens)
         ones = self.register_tensor(dtype=self.dtype, shape=[16, self.num_warps * TILE], init=self.operand.unit)
         nibbles = self.register_tensor(dtype=int32, shape=[4], init=lambda pair: pair)
@@ -566,10 +572,10 @@ class SlicedW4A16(MmaProduct, EpilogueScript):
             self.copy_async_wait_group(n=self.num_stages - 2)
             self.sync()  # all threads see this stage, and have read the one that is loaded next
             ahead: int32 = step + self.num_stages - 1
-            self.copy_step(ga, gb, gs, gz, sa, sb, ss, sz, preload, offset_m, offset_n, ahead, steps)
+            self.copy_groups(ga, gb, gs, gz, sa, sb, ss, sz, preload, offset_m, offset_n, ahead, steps)
 
-            product = self.register_tensor(dtype=float32, shape=[self.num_warps, block_n, self.columns], init=0.0)
-            row_sums = self.register_tensor(dtype=float32, shape=[self.num_warps, 16, self.columns], init=0.0)
+            product = self.register_tensor(dtype=float32, shape=[self.num_warps, block_n, self.rows], init=0.0)
+            row_sums = self.register_tensor(dtype=float32, shape=[self.num_warps, 16, self.rows], init=0.0)
             for i in self.range(k_tiles, unroll="all"):
                 a = self.load_shared(sa[current, :, i])
                 self.annotate_layout(a, self.a_layout)
@@ -588,8 +594,8 @@ class SlicedW4A16(MmaProduct, EpilogueScript):
                     init=self.minus_symmetric_zero,
                 )
             else:
-                minus_zeros = self.columns_of(sz[current])
-            scales = self.columns_of(ss[current])
+                minus_zeros = self.columns(sz[current])
+            scales = self.columns(ss[current])
             product_sixteens = self.view(product, layout=self.acc_sixteens)
             row_sums_sixteens = self.view(row_sums, layout=self.sums_sixteens)
             self.assign(acc, acc + (product_sixteens + row_sums_sixteens * minus_zeros) * scales)
@@ -606,10 +612,10 @@ class SlicedW4A16(MmaProduct, EpilogueScript):
         per_unit = self.register_tensor(dtype=float32, shape=[self.num_warps, block_n // 16, 16, 1], init=self.per_unit)
         self.annotate_layout(per_unit, self.columns_sixteens)
         self.assign(acc, acc * per_unit)
-        total = self.register_tensor(dtype=float32, shape=[block_n, self.columns], init=0.0)
-        self.annotate_layout(total, layout_of_total(block_n, self.columns, self.num_warps))
+        total = self.register_tensor(dtype=float32, shape=[block_n, self.rows], init=0.0)
+        self.annotate_layout(total, layout_of_total(block_n, self.rows, self.num_warps))
         self.add_warps(total, self.view(acc, layout=self.acc_layout))
-        self.store(self.transpose(total), c_ptr, rows, n, stride_cm_units, stride_cn, offset_m, offset_n)
+        self.store(self.transpose(total), c_ptr, m_end, n, stride_cm_units, stride_cn, offset_m, offset_n)
 
 
 @lru_cache(maxsize=4096)

@@ -7,14 +7,17 @@ in fp32:
 
     sum over k in g of A[m, k] * (q[k, n] - zeros[g, n]) = (A @ q)[m, n] - zeros[g, n] * (sum over k in g of A[m, k])
 
-Grid         (tiles of M, tiles of N, split_k); a split walks a band of K, or every split_k-th step of it
+Grid         (tiles of M, tiles of N, split_k); a split walks a band of K, or every split_k-th step of it. sliced_k:
+             (tiles of N, tiles of M)
 Who sums     a program its steps; the variants differ in how the splits meet
 Variants     data_parallel: one program walks all of K
              atomic: fp32 atomics into one workspace, finished by the last to arrive (as kernels_triton/atomic.py)
              atomic_in_place: atomics in C's dtype into C, which is zeroed first: as in the source
              last_arriver: fp32 partials, summed in split order by the last to arrive (as last_arriver.py)
              semaphore: the splits take turns, adding to an fp32 workspace (as semaphore.py)
-Deterministic data_parallel, last_arriver and semaphore, yes; the atomics, no
+             sliced_k: no split; the warps of a program share K, a group each in a step, and meet in shared memory (as
+             sliced_k.py)
+Deterministic all but the atomics
 Workspace    none; or 4 bytes an element of C (atomic, semaphore), or that times split_k (last_arriver), and one int32 a
              tile
 Launches     1; atomic_in_place 2, the first of them zeroes C
@@ -28,7 +31,7 @@ How a weight costs less than one instruction:
   that follow move nothing. A test checks that Triton sees this, by the shared memory that the kernel takes.
 - Scale and zero point of a column are one int32, as a thread cannot copy fewer than 4 bytes asynchronously.
 This takes Hopper, and multiples of 4 warps and of 128 columns. Otherwise Triton multiplies by mma, whose operand it
-wants in another order, as it was joined from parts: right, and slow.
+wants in another order, as it was joined from parts: right, and slow. sliced_k multiplies by mma, with K in that order.
 
 Source: "Accelerating a Triton Fused Kernel for W4A16 Quantized Inference with SplitK Work Decomposition" (arXiv
 2402.00025), for the packing, the splits and the atomics; there weights are dequantized one by one, scales applied to
@@ -93,7 +96,8 @@ def default_config(problem: W4A16Matmul, *, variant: str) -> W4A16Config:
 
 
 def supports(problem: W4A16Matmul, config: W4A16Config | None = None, *, variant: str) -> str | None:
-    """None, or why the problem cannot run on this config, or on the default one; also by common.w4a16.unsupported.
+    """None, or why the problem cannot run on this config, or on the default one; also by common.w4a16.unsupported, or
+    its unsupported_sliced.
 
     Triton's own reasons: atomic_in_place takes fp16 alone; blocks and warps are powers of two.
     """
@@ -358,8 +362,8 @@ def _w4a16_sliced_k_kernel(
         words = words.reshape(K_TILES, SPLIT_K, N_TILES, 8, 4, 2, 2)
         lower = tl.join(_pair_of(words, 0, 0, DTYPE), _pair_of(words, 1, 0, DTYPE))
         upper = tl.join(_pair_of(words, 0, 1, DTYPE), _pair_of(words, 1, 1, DTYPE))
-        # Of an operand that was joined from parts Triton has a lane hold 4 neighbours of K: both halves of a depth.
-        # They become neighbours, in A too.
+        # Of an operand that is joined from parts Triton has a lane hold 4 neighbours of K. Those of both halves of a
+        # depth, which a lane has here, become neighbours, in A too.
         b = tl.join(lower, upper).permute(1, 2, 6, 9, 3, 0, 5, 4, 8, 7).reshape(SPLIT_K, BLOCK_N, GROUP_SIZE)
         a_halves = a.reshape(SPLIT_K, BLOCK_M, 2 * K_TILES, 2, 4, 2).permute(0, 1, 2, 4, 3, 5)
         product = tl.dot(b, a_halves.reshape(SPLIT_K, BLOCK_M, GROUP_SIZE).permute(0, 2, 1))
