@@ -331,6 +331,7 @@ FIGURES = {
     "static_shared_bytes": 1024.0,
     "dynamic_shared_bytes": 2048.0,
     "l2_to_sm_bytes": 3.25e6,
+    "l2_bytes": 4.5e6,
     "stall_barrier_cycles": 1.0,
     "stall_long_scoreboard_cycles": 6.0,
     "stall_wait_cycles": 3.0,
@@ -343,6 +344,7 @@ def test_a_table_says_what_the_counters_mean():
     (table,) = show_counters.tables(launches)
     first, second, third = (dict(zip(table.header, line, strict=True)) for line in table.lines)
     assert first["us"] == "5.00" and first["DRAM\nGB/s"] == "1000" and first["L2 to SM\nMB"] == "3.25"
+    assert first["L2\nMB"] == "4.50"
     assert first["grid"] == "128" and first["shared\nKiB"] == "3.0"
     assert first["stalls"] == "long_scoreboard 60%, wait 30%"
     assert first["config"].startswith("16x16x128 s8")

@@ -49,6 +49,17 @@ def test_pages_are_renewed_between_their_markers(results, tmp_path):
     assert docs.update([doc]) == []
 
 
+def test_a_name_with_a_device_takes_its_file_alone(results, tmp_path):
+    other = Journal(tmp_path / "results" / "a100" / "router-nk.jsonl")
+    for made in router_rows():
+        slower = {name: replace(time, median_us=2 * time.median_us) for name, time in made.timing.items()}
+        other.append(replace(made, timing=slower))
+    assert docs.taken("router-nk", "1x*", VECTOR) == ["16.0", "8.0"]
+    assert docs.taken("h200:router-nk", "1x*", VECTOR) == ["8.0"] and docs.taken("a100:router-nk", "1x*", VECTOR) == [
+        "16.0"
+    ]
+
+
 def test_what_moved_between_two_files_is_listed_from_the_slowest_on(results, tmp_path):
     beside = Journal(tmp_path / "results" / "h200" / "again" / "router-nk.jsonl")
     for made in router_rows():

@@ -100,8 +100,10 @@ def timed_together(rows: Sequence[Row], timing: TimingName | None) -> list[Row]:
 
 
 def recorded(name: str = "*") -> dict[Path, list[Row]]:
-    """The checked-in files of rows of this name (a pattern), of every device. Raises InvalidRows."""
-    return {path: read_rows(path) for path in sorted(RESULTS.glob(f"*/{name}.jsonl"))}
+    """The checked-in files of rows of this name (a pattern), of every device; of DEVICE:NAME of one. Raises
+    InvalidRows."""
+    device, _, file = name.rpartition(":")
+    return {path: read_rows(path) for path in sorted(RESULTS.glob(f"{device or '*'}/{file}.jsonl"))}
 
 
 def between_runs(device: str) -> dict[TimingName, float]:

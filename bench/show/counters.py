@@ -9,13 +9,13 @@ from triton_vs_tilus.bench.rows.row import Launch
 from triton_vs_tilus.bench.show.tables import CONFIG, Table, config_text, source_of
 
 SHOWN_STALLS = 2
-HEADER = ["contender", "protocol", "GPU kernel", "us", "DRAM\nGB/s", "DRAM %", "L2 to SM\nMB", "L2 %", "grid", "block"]
-HEADER += ["registers", "shared\nKiB", "occupancy\n%", "SM %", "issue\n%", "stalls", CONFIG]
+HEADER = ["contender", "protocol", "GPU kernel", "us", "DRAM\nGB/s", "DRAM %", "L2 to SM\nMB", "L2\nMB", "L2 %", "grid"]
+HEADER += ["block", "registers", "shared\nKiB", "occupancy\n%", "SM %", "issue\n%", "stalls", CONFIG]
 FOOT = (
     "Single launches under ncu, caches flushed before each GPU kernel, clocks as they were: their times are not the "
-    "referee's. DRAM, L2, SM: of the peak throughput; grid in blocks, block in threads, registers of a thread; "
-    "occupancy: warps of those that an SM holds; issue: cycles in which a scheduler issues; stalls: what most warps "
-    "wait for, by its share of all waiting."
+    "referee's. DRAM, L2, SM: of the peak throughput; L2 MB: what L2 moved, fills from DRAM among it; grid in blocks, "
+    "block in threads, registers of a thread; occupancy: warps of those that an SM holds; issue: cycles in which a "
+    "scheduler issues; stalls: what most warps wait for, by its share of all waiting."
 )
 
 
@@ -60,6 +60,7 @@ def _figures(launch: Launch) -> list[str]:
         text(rate(launch), ".0f"),
         of("dram_pct", ".0f"),
         of("l2_to_sm_bytes", ".2f", 1e6),
+        of("l2_bytes", ".2f", 1e6),
         of("l2_pct", ".0f"),
         of("grid_blocks", ".0f"),
         of("block_threads", ".0f"),

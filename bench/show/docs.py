@@ -50,8 +50,8 @@ the fastest on each problem:
     <!-- same:router-matched-nk * *@tilus -->       tilus' speed over Triton's, of these kernels at this one's configs
     <!-- reran:router-nk * again/router-nk -->  how far speed-ups of the same configs lie apart in two files
 
-each up to its end, <!-- /results --> and so on. The name is that of a file under bench/results, of every device; of
-counters and stages, in folders of these names there; of code, its path.
+each up to its end, <!-- /results --> and so on. The name is that of a file under bench/results, of every device, or
+DEVICE:FILE of one; of counters and stages, in folders of these names there; of code, its path.
 """
 
 import ast
