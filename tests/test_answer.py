@@ -318,6 +318,16 @@ def test_of_equally_near_rows_those_of_the_same_dtype_answer_and_another_is_name
     assert "Recorded at these sizes in fp16, cold L2." in said
 
 
+def test_of_two_measurements_the_one_with_more_searched_configs_answers():
+    searched = [made(BASELINE, 12.0), made(VECTOR, 8.0)]
+    of_another_shape = msgspec.structs.replace(made(VECTOR, 8.0), config_source="nearest")
+    borrowed = [made(BASELINE, 12.0), of_another_shape, made("torch/bmm", 20.0)]
+    files = {Path("made/borrowed.jsonl"): borrowed, Path("made/searched.jsonl"): searched}
+    assert answers.answer(ROUTER, files=files).file.name == "searched.jsonl"
+    borrowed.append(made("triton/atomic", 9.0))  # more kernels
+    assert answers.answer(ROUTER, files=files).file.name == "borrowed.jsonl"
+
+
 def test_far_from_all_rows_no_call_is_given():
     files = {Path("made/rows.jsonl"): [made(BASELINE, 12.0), made(VECTOR, 8.0)]}
     for problem, near in ((replace(ROUTER, m=2 * ROUTER.m), True), (replace(ROUTER, m=64 * ROUTER.m), False)):

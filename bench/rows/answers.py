@@ -129,9 +129,10 @@ def answer(
     """The rows of the nearest recorded problem of the same kind: operation, epilogue, dtype, layout, groups. `linear`,
     which takes one of this project's kernels, answers where none of them was timed by name.
 
-    Of two measurements of one problem that of its own dtype (fp16 and bf16 are of one kind), then the one with more
-    contenders, of two alike the later. languages: of the kernels; what is written in another takes part where both are
-    asked for. device: its slug; None takes the one with the most rows. files: None takes all that are checked in.
+    Of two measurements of one problem that of its own dtype (fp16 and bf16 are of one kind), then the one with more of
+    this project's kernels, with more of their configs searched, with more contenders; of two alike the later.
+    languages: of the kernels; what is written in another takes part where both are asked for. device: its slug; None
+    takes the one with the most rows. files: None takes all that are checked in.
 
     Raises ValueError where no row is of this kind, timing and device, with those that there are.
     """
@@ -184,7 +185,7 @@ def nearest(
     """The answer of the candidate whose sizes are nearest. found: one of them `answering`. files: of all devices, where
     what stands beside the answer is from."""
 
-    def rank(candidate: Candidate) -> tuple[float, bool, int, str]:
+    def rank(candidate: Candidate) -> tuple[float, bool, int, int, int, str]:
         record = candidate[1][0].problem
         return (
             -distance(record.fields, problem.fields),
@@ -238,9 +239,12 @@ def other_flags(problem: Product, files: Files) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def weight(candidate: Candidate) -> tuple[int, str]:
-    """What decides between two candidates that are equally near: the number of contenders, then the time."""
-    return len(candidate[1]), max(row.time for row in candidate[1])
+def weight(candidate: Candidate) -> tuple[int, int, int, str]:
+    """What decides between two candidates that are equally near: the numbers of kernels, of those whose configs were
+    searched, and of contenders; then the time."""
+    kernels = list(filter(is_kernel, candidate[1]))
+    searched = sum(not row.not_searched for row in kernels)
+    return len(kernels), searched, len(candidate[1]), max(row.time for row in candidate[1])
 
 
 def is_kernel(row: Row) -> bool:

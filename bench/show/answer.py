@@ -161,10 +161,10 @@ def why_lines(answer: Answer) -> Iterator[str]:
     fastest, unsplit = answer.fastest, answer.unsplit
     yield from reason_lines(answer)
     if unsplit is not None and unsplit.config is not None:
-        blocks = _tiles(unsplit)
+        tiles = _tiles(unsplit)
         yield (
             f"     Without a split: {answer.us(unsplit):.1f} us, {unsplit.contender}, "
-            f"{blocks} {'block' if blocks == 1 else 'blocks'} for {MULTIPROCESSORS} multiprocessors."
+            f"{tiles} {'tile' if tiles == 1 else 'tiles'} of C for {MULTIPROCESSORS} multiprocessors."
         )
     by_linear = written_in(fastest) in LANGUAGES
     yield f"     More: notes/{_file(fastest) if is_kernel(fastest) else 'linear' if by_linear else 'references'}.md"
