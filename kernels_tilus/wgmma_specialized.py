@@ -8,8 +8,10 @@ a thread of each warp arrives at `read`. Tiles, stages and accumulators are thos
 
 The producer warp comes after the num_warps of a Script and ends with its last copy. What follows the product is the
 consumers' alone: tilus 0.2.0 has no word for a block of fewer threads than began, so `only_first_threads` makes one.
-Barriers of a block and of a cluster wait for threads that have not ended (CUDA C++ Programming Guide, "Compute
-Capability 7.x", "Independent Thread Scheduling"; PTX ISA, "barrier.cluster").
+Its syncs count the threads that are left. `__syncthreads()` waits for all threads that have not ended: a deadlock where
+the producer is at work still and waits for stages that only the consumers free, as in data_parallel.persistent. In a
+cluster compute-sanitizer's racecheck holds it even after its end (notes/referee.md). The barrier of a cluster counts
+nobody: it waits for threads that have not ended (PTX ISA, "barrier.cluster").
 
 Source: CUTLASS' sm90_mma_tma_gmma_ss_warpspecialized; tilus' examples/hopper_matmul/matmul_v5, later than 0.2.0.
 """
@@ -33,6 +35,7 @@ from tilus.ir.utils.thread_group_stack import ThreadGroupStack
 from tilus.target import nvgpu_sm90
 from tilus.utils import cdiv
 
+from triton_vs_tilus.kernels_tilus import named_barriers  # noqa: F401, it completes the barriers of thread groups
 from triton_vs_tilus.kernels_tilus.wgmma import (
     STEP_K,
     WgmmaProduct,
@@ -70,7 +73,7 @@ class OnlyFirstThreadsEmitter(BaseInstEmitter):
             self.append(ReturnStmt())
         # By a remainder, so that nvcc knows it to be less than count: tilus indexes registers by what is beyond.
         self._codegen._current_thread = self.declare_var("tid", int32, self.current_thread % inst.count)
-        _resize(self.thread_groups, inst.count)
+        self.thread_groups.push(0, inst.count)  # a thread group to the program's end, so that its syncs are counted
 
 
 _collect = InstructionCollector.visit_Instruction

@@ -42,7 +42,7 @@ def test_every_group_of_rows_covers_all_tiles(kernel, group_m, device):
 # Programs that walk tiles
 
 PERSISTENT = [kernel for kernel in cases.kernels_named("data_parallel") if kernel.variant == "persistent"]
-WALKED = Matmul(150, 200, 200, layout=Layout.NK)  # 12 tiles of 64 x 64; 4 steps of 64 a tile, in 3 stages
+WALKED = Matmul(150, 200, 584, layout=Layout.NK)  # 12 tiles of 64 x 64; 10 steps of 64 a tile, in 3 stages
 FED = {
     "triton": [{"tma": False}, {"tma": True}, {"swap": True, "tma": True}],
     "tilus": [{"engine": engine} for engine in ENGINES.values() if engine not in ("wgmma_pairs", "mma_sliced")],
@@ -56,7 +56,8 @@ FED = {
     ids=lambda value: value.full_name if hasattr(value, "full_name") else "-".join(map(str, value.values())),
 )
 def test_any_number_of_programs_walks_all_tiles(kernel, fed, programs, device):
-    """Bitwise as a program a tile has them: each element's sum has one order."""
+    """Bitwise as a program a tile has them: each element's sum has one order. 1 program walks 12 tiles and 5 walk 2 or
+    3: while C is stored, a producer warp waits for stages that the next tile's steps free."""
     inputs = WALKED.inputs(device)
     alone = contenders.find(f"{kernel.language.value}/data_parallel")
     of_tile = {"block_m": 64, "block_n": 64, "block_k": 64, "num_warps": 4, "num_stages": 3, "group_m": 2, **fed}

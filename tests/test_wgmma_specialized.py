@@ -29,6 +29,14 @@ KERNELS = [
 ]
 
 
+SYNC = re.compile(r"\w*(?:syncthreads|bar_sync|bar_red)\w*(?=\()")
+
+
+def around_the_end_of_the_producer(text: str) -> list[str]:
+    """Of a kernel's CUDA: what all warps run, the producer's part in it, and what those run that are left."""
+    return re.split(r"\n\s+return;", text.split("<<<")[0].partition("__global__")[2])
+
+
 def of(name: str, config: BandConfig):
     kernel = contenders.find(f"tilus/{name}")
     return kernel, kernel.config_from(vars(replace(config, split_k=1) if name.startswith("data_parallel") else config))
@@ -62,11 +70,29 @@ def test_all_after_the_product_is_of_the_warps_that_are_left(tmp_path):
     (text,) = cuda_source.cuda_sources(kernel, RAGGED, config, tmp_path)
     assert "<<<" in text and ", dim3(288, 1, 1)" in text
     assert len(re.findall(r"^\s+return;", text, re.MULTILINE)) == 1
-    before, after = re.split(r"\n\s+return;", text.split("<<<")[0].partition("__global__")[2])
+    before, after = around_the_end_of_the_producer(text)
     assert "cp_async_bulk_tensor" in before and "cp_async_bulk_tensor" not in after
     assert "wgmma_mma_async" in after and "wgmma_mma_async" not in before
     assert re.search(r"int32_t tid = \(\(int\)threadIdx\.x % 256\);", after)
-    assert "bar_sync" not in after and "__syncthreads" in after  # of all that have not ended
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_sync_after_the_product_counts_the_warps_that_are_left(name, tmp_path):
+    """One that counts nobody waits for the producer, which may wait for stages that only the consumers free."""
+    kernel, config = of(name, SPECIALIZED)
+    text = cuda_source.cuda_sources(kernel, replace(RAGGED, n=136), config, tmp_path)[0]  # C goes out in whole lines
+    before, after = around_the_end_of_the_producer(text)
+    assert SYNC.findall(before) == ["__syncthreads"]  # barriers in shared memory are there
+    reduced = {"tilus_cuda_bar_red_or_1_256"} if name in ("atomic", "last_arriver") else set()
+    assert set(SYNC.findall(after)) == {"tilus_cuda_bar_sync_1_256", *reduced}
+
+
+def test_a_sync_of_a_group_orders_memory(tmp_path):
+    """tilus 0.2.0 issues a named barrier as an asm that nvcc may move loads and stores across."""
+    kernel, config = of("atomic", SPECIALIZED)
+    (text,) = cuda_source.cuda_sources(kernel, RAGGED, config, tmp_path)
+    issued = re.findall(r"asm (.*\bbar\..*);", text)
+    assert len(issued) == 2 and all(asm.startswith("volatile") and asm.endswith('"memory")') for asm in issued)
 
 
 def test_products_follow_each_other_and_nothing_is_in_local_memory(tmp_path):

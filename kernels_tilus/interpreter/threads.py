@@ -229,7 +229,8 @@ class Threads(Agent):
         group.ended = True
 
     def shrink(self, count: int) -> None:
-        """All threads of the block are its first `count` from here on. Groups of others go on beside them, and end."""
+        """All threads of the block are its first `count` from here on, and sync alone. Groups of others go on beside
+        them, and end."""
         if any(group.begin < count for group in self.children):
             raise Unsupported(f"the first {count} threads alone, while a part of them is at work")
         self.block.leaving += self.children
