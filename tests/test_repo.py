@@ -27,6 +27,7 @@ SHARED = {
     "lane_dot",
     "launching",
     "mma",
+    "named_barriers",
     "offline",
     "partials",
     "plain_blocks",
