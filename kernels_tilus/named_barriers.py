@@ -64,13 +64,13 @@ class _SyncReduceOfGroup(SyncReduceThreadsEmitter):
     """Of a group of whole warps, too, at the barrier of its syncs."""
 
     def sync_reduce(self, value: Expr, op: str) -> Expr:
-        groups = self.thread_groups
-        if groups.stack_depth() == 1:
-            return super().sync_reduce(value, op)
-        barrier = self.contexts.sync_ctx._try_allocate_named_barrier(groups.thread_begin[-1], groups.thread_end[-1])
-        if barrier is None or groups.thread_begin[-1] % 32 or groups.num_threads[-1] % 32:
-            return super().sync_reduce(value, op)  # says that there is none
-        return bar_red(op, barrier, groups.num_threads[-1], value)
+        begin, end = self.thread_groups.current_thread_begin, self.thread_groups.current_thread_end
+        if self.thread_groups.stack_depth() == 1 or begin % 32 or end % 32:
+            return super().sync_reduce(value, op)  # of the whole block, or says that there is none
+        barrier = self.contexts.sync_ctx._try_allocate_named_barrier(begin, end)
+        if barrier is None:
+            raise NotImplementedError(f"a reduction of threads {begin} to {end}, beyond the 4 groups with a barrier")
+        return bar_red(op, barrier, end - begin, value)
 
 
 sync_ctx.bar_sync_aligned = bar_sync
