@@ -44,6 +44,7 @@ from tilus import float16, float32, int32, uint8, void_p
 from tilus.hidet.ir.expr import Expr, if_then_else
 from tilus.hidet.ir.type import DataType
 from tilus.ir.layout.ops import local, reduce, shared_row_major, spatial
+from tilus.ir.layout.shared_layout import Swizzle
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
 from tilus.utils import cdiv
 from torch import Tensor
@@ -452,10 +453,14 @@ class SlicedW4A16(MmaProduct, EpilogueScript):
         self.weight_layout = spatial(1, warps).local(sixteens, 2) * mma.la
         # A's rows are the columns of the right operand; where they are fewer than its 8, each is several.
         of_eight = self.block_m // eights
-        of_warp = spatial(warps, 1, 1, 1).local(1, 2, eights, 1).local(1, 2, 1, 1)  # warp, eight of K, row, k
-        lanes = reduce(spatial(1, 1, 8 // of_eight, of_eight, 4), dims=[2])
+        # warp, row, eight of K, k
+        of_warp = spatial(warps, 1, 1, 1).local(1, 1, 2, 1).local(1, eights, 1, 1).local(1, 1, 2, 1)
+        lanes = reduce(spatial(1, 8 // of_eight, of_eight, 1, 4), dims=[1])
         self.a_layout = of_warp * lanes * local(1, 1, 1, 2)
         self.a_operand_layout = spatial(warps, 1).local(2, eights) * mma.lb
+        # Neighbouring threads copy neighbours of a row; a lane's eight of K is in other banks in each of 4 rows.
+        row, eight = build.group_size.bit_length() - 1, VECTOR.bit_length() - 1  # bits of an offset
+        self.a_swizzle = Swizzle(base=eight, bits=min(2, self.block_m.bit_length() - 1), shift=row - eight)
         # Accumulators by 16 columns of C, for which the sums of A's rows are the same.
         self.acc_layout = spatial(warps, 1, 1).local(1, sixteens, eights) * mma.lc
         lc_sixteens = local(1, 1, 2, 1).spatial(1, 1, 8, 4).local(1, 1, 1, 2)
@@ -506,7 +511,7 @@ class SlicedW4A16(MmaProduct, EpilogueScript):
         if step < steps:
             group: int32 = step * self.num_warps
             self.copy_async(src=gb, dst=sb[stage], offsets=[group, 0, offset_n // TILE, 0])
-            self.copy_async(src=ga, dst=sa[stage], offsets=[group, 0, 0, offset_m, 0])
+            self.copy_async(src=ga, dst=sa[stage], offsets=[group, offset_m, 0, 0, 0])
             self.copy_async(src=gs, dst=ss[stage], offsets=[group, offset_n])
             if not self.symmetric:
                 self.copy_async(src=gz, dst=sz[stage], offsets=[group, offset_n])
@@ -539,15 +544,14 @@ class SlicedW4A16(MmaProduct, EpilogueScript):
         stride_am: int32 = stride_am_units * VECTOR
         steps: int32 = cdiv(groups, self.num_warps)
 
-        # Eights of K, of all rows: the 8 rows of an eight are in different banks.
-        a_shape = [groups, k_tiles, TILE // VECTOR, m_end, VECTOR]
-        a_strides = [k_tiles * TILE, TILE, VECTOR, stride_am, 1]
+        a_shape = [groups, m_end, k_tiles, TILE // VECTOR, VECTOR]
+        a_strides = [k_tiles * TILE, stride_am, TILE, VECTOR, 1]
         ga = self.global_view(a_ptr, dtype=self.dtype, shape=a_shape, strides=a_strides)
         gb = self.global_view(tiles_ptr, dtype=uint8, shape=[groups, k_tiles, all_n_tiles, TILE_BYTES])
         gs = self.global_view(scales_ptr, dtype=self.dtype, shape=[groups, columns])
-        sa_shape = [self.num_stages, self.num_warps, k_tiles, TILE // VECTOR, block_m, VECTOR]
+        sa_shape = [self.num_stages, self.num_warps, block_m, k_tiles, TILE // VECTOR, VECTOR]
         sa = self.shared_tensor(dtype=self.dtype, shape=sa_shape)
-        self.annotate_layout(sa, shared_row_major(*sa_shape))
+        self.annotate_layout(sa, shared_row_major(*sa_shape).apply_swizzle(self.a_swizzle))
         sb_shape = [self.num_stages, self.num_warps, k_tiles, self.n_tiles, TILE_BYTES]
         sb = self.shared_tensor(dtype=uint8, shape=sb_shape)
         self.annotate_layout(sb, shared_row_major(*sb_shape))
@@ -577,7 +581,7 @@ class SlicedW4A16(MmaProduct, EpilogueScript):
             product = self.register_tensor(dtype=float32, shape=[self.num_warps, block_n, self.rows], init=0.0)
             row_sums = self.register_tensor(dtype=float32, shape=[self.num_warps, 16, self.rows], init=0.0)
             for i in self.range(k_tiles, unroll="all"):
-                a = self.load_shared(sa[current, :, i])
+                a = self.load_shared(sa[current, :, :, i])
                 self.annotate_layout(a, self.a_layout)
                 a_operand = self.view(a, layout=self.a_operand_layout)
                 tiles = self.load_shared(sb[current, :, i])
