@@ -3,7 +3,7 @@
 The weight's layout for the tensor cores stands here too, as both languages take the same tiles.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any, ClassVar, NamedTuple
 
@@ -305,8 +305,8 @@ def unsupported(problem: W4A16Matmul, config: W4A16Config, variant: str, shared_
     return None
 
 
-def unsupported_sliced(problem: W4A16Matmul, config: W4A16Config, shared_limit: int) -> str | None:
-    """As `unsupported`, of sliced_k: its warps share each step of K, a group a warp."""
+def unsupported_sliced(problem: W4A16Matmul, config: W4A16Config, shared_limit: int, rows: int) -> str | None:
+    """As `unsupported`, of sliced_k: its warps share each step of K, a group a warp. rows: of A in shared memory."""
     if reason := too_many_blocks({"M": -(-problem.m // config.block_m)}):
         return reason
     if config.interleaved:
@@ -320,8 +320,9 @@ def unsupported_sliced(problem: W4A16Matmul, config: W4A16Config, shared_limit: 
             f"warps share K, and {least}, as each takes a group of {problem.group_size}"
         )
     # The scales of a step are those of its warps' groups.
-    stages = shared_bytes(config) + (config.num_warps - 1) * config.block_n * 4 * config.num_stages
-    sums = 4 * config.num_warps * max(config.block_m, 8) * config.block_n  # an mma has 8 rows of A, or more
+    pipeline = shared_bytes(replace(config, block_m=rows))
+    stages = pipeline + (config.num_warps - 1) * config.block_n * 4 * config.num_stages
+    sums = 4 * config.num_warps * max(rows, 8) * config.block_n  # an mma has 8 rows of A, or more
     if (shared := max(stages, sums)) > shared_limit:
         held = f"{config.num_stages} stages, or the sums of the warps, take {shared} bytes of shared memory"
         return f"{held}, over {shared_limit}"

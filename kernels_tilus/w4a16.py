@@ -127,7 +127,7 @@ def supports(problem: W4A16Matmul, config: W4A16Config | None = None, *, variant
         if blocks[0] not in SLICED_ROWS_ACCEPTED or blocks[1] % TILE:
             accepted = f"block_m {', '.join(map(str, SLICED_ROWS_ACCEPTED))}, block_n a multiple of {TILE}"
             return f"blocks are {blocks}; accepted: {accepted}"
-        return shared.unsupported_sliced(problem, config, configs.SHARED_MEMORY_LIMIT)
+        return shared.unsupported_sliced(problem, config, configs.SHARED_MEMORY_LIMIT, config.block_m)
     if blocks[0] % 16 or blocks[1] % (TILE * config.num_warps) or blocks[2] % TILE:
         accepted = f"block_m a multiple of 16, block_n of {TILE} for each warp, block_k of {TILE}"
         return f"blocks are {blocks} with {config.num_warps} warps; accepted: {accepted}"

@@ -111,8 +111,14 @@ def supports(problem: W4A16Matmul, config: W4A16Config | None = None, *, variant
     if config.num_warps & (config.num_warps - 1):
         return f"num_warps is {config.num_warps}; accepted: powers of two"
     if variant == SLICED_K:
-        return shared.unsupported_sliced(problem, config, SHARED_MEMORY_LIMIT)
+        return shared.unsupported_sliced(problem, config, SHARED_MEMORY_LIMIT, _sliced_rows(config.block_m))
     return shared.unsupported(problem, config, variant, SHARED_MEMORY_LIMIT)
+
+
+def _sliced_rows(block_m: int) -> int:
+    """Of A in shared memory, in sliced_k. Triton swizzles 8 rows or more; 4 would lie in the same banks, so 4 rows of
+    zeros, which are not read, fill up 8."""
+    return 8 if block_m == 4 else block_m
 
 
 def workspace_bytes(problem: W4A16Matmul, config: W4A16Config, *, variant: str) -> int:
@@ -319,6 +325,7 @@ def _w4a16_sliced_k_kernel(
     stride_cn,
     GROUP_SIZE: tl.constexpr,
     BLOCK_M: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     NUM_STAGES: tl.constexpr,
     SPLIT_K: tl.constexpr,
@@ -333,7 +340,8 @@ def _w4a16_sliced_k_kernel(
     n = n_units * 8  # so that rows are known to be aligned
     columns = tl.cdiv(n, 32) * 32
     offs_n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    offs_m = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_m = tl.program_id(1) * BLOCK_M + tl.arange(0, ROWS)
+    m_end = min(m, tl.program_id(1) * BLOCK_M + BLOCK_M)  # of this program: its tile may have fewer than ROWS
     offs_w = tl.program_id(0) * BLOCK_N * 4 + tl.arange(0, BLOCK_N * 4)
     warps = tl.arange(0, SPLIT_K)  # each with a group of the step
     # As in band.batched_product: a row's groups are not to lie side by side in shared memory.
@@ -342,11 +350,11 @@ def _w4a16_sliced_k_kernel(
     k_tiles = tl.arange(0, K_TILES)[:, None, None] + warps[None, :, None] * K_TILES
     word_ptrs = tiles_ptr + k_tiles.to(tl.int64) * (columns * 4) + offs_w[None, None, :]
     column_ptrs = columns_ptr + warps[:, None, None].to(tl.int64) * columns + offs_n[None, :, None]
-    a_mask = (offs_m < m)[None, :, None]
+    a_mask = (offs_m < m_end)[None, :, None]
     word_mask = (offs_w < columns * 4)[None, None, :]
     column_mask = (offs_n < columns)[None, :, None]
     ones = tl.full((SPLIT_K, 16, GROUP_SIZE), UNIT, tl.float32).to(DTYPE)
-    acc = tl.zeros((SPLIT_K, SIXTEENS, 16, BLOCK_M), dtype=tl.float32)
+    acc = tl.zeros((SPLIT_K, SIXTEENS, 16, ROWS), dtype=tl.float32)
     for group in tl.range(0, k // GROUP_SIZE, SPLIT_K, num_stages=NUM_STAGES):
         step = tl.cast(group, tl.int64)
         if EVEN_K:
@@ -365,18 +373,18 @@ def _w4a16_sliced_k_kernel(
         # Of an operand that is joined from parts Triton has a lane hold 4 neighbours of K. Those of both halves of a
         # depth, which a lane has here, become neighbours, in A too.
         b = tl.join(lower, upper).permute(1, 2, 6, 9, 3, 0, 5, 4, 8, 7).reshape(SPLIT_K, BLOCK_N, GROUP_SIZE)
-        a_halves = a.reshape(SPLIT_K, BLOCK_M, 2 * K_TILES, 2, 4, 2).permute(0, 1, 2, 4, 3, 5)
-        product = tl.dot(b, a_halves.reshape(SPLIT_K, BLOCK_M, GROUP_SIZE).permute(0, 2, 1))
+        a_halves = a.reshape(SPLIT_K, ROWS, 2 * K_TILES, 2, 4, 2).permute(0, 1, 2, 4, 3, 5)
+        product = tl.dot(b, a_halves.reshape(SPLIT_K, ROWS, GROUP_SIZE).permute(0, 2, 1))
         row_sums = tl.dot(ones, a.permute(0, 2, 1))  # 16 times over, which is what a lane wants
         column = column.reshape(SPLIT_K, SIXTEENS, 16, 1)
         scales = column.to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
         minus_zeros = (column >> 16).to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
-        acc += (product.reshape(SPLIT_K, SIXTEENS, 16, BLOCK_M) + row_sums[:, None, :, :] * minus_zeros) * scales
-    total = tl.sum(acc, axis=0).reshape(BLOCK_N, BLOCK_M)
+        acc += (product.reshape(SPLIT_K, SIXTEENS, 16, ROWS) + row_sums[:, None, :, :] * minus_zeros) * scales
+    total = tl.sum(acc, axis=0).reshape(BLOCK_N, ROWS)
     upper = (tl.arange(0, BLOCK_N)[:, None] // 8) % 2 == 1
     total *= tl.where(upper, 1 / (UNIT * UPPER_WEIGHT), 1 / UNIT)
     c_ptrs = c_ptr + offs_m[None, :].to(tl.int64) * stride_cm + offs_n[:, None].to(tl.int64) * stride_cn
-    tl.store(c_ptrs, total.to(c_ptr.dtype.element_ty), mask=(offs_m[None, :] < m) & (offs_n[:, None] < n))
+    tl.store(c_ptrs, total.to(c_ptr.dtype.element_ty), mask=(offs_m[None, :] < m_end) & (offs_n[:, None] < n))
 
 
 def plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places, *, variant: str) -> Plan:
@@ -424,6 +432,7 @@ def _sliced_plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places)
         {
             "GROUP_SIZE": problem.group_size,
             "BLOCK_M": config.block_m,
+            "ROWS": _sliced_rows(config.block_m),
             "BLOCK_N": config.block_n,
             "NUM_STAGES": config.num_stages,
             "SPLIT_K": config.split_k,
