@@ -218,7 +218,7 @@ SLICED_TILES = (
     *((32, 8, stages) for stages in (3, 4, 5, 8)),
     *((32, 16, stages) for stages in (3, 4, 5)),
     *((64, 4, stages) for stages in (4, 6)),
-    *((64, 8, stages) for stages in (3, 4, 6)),
+    (64, 8, 6),
     (64, 16, 3),
 )
 MULTIPROCESSORS = 132  # of Hopper
