@@ -81,6 +81,14 @@ RECORDINGS = {
             "--timing cold,graph --rounds 40",
         ]
     ),
+    # Warps that share K, beside the splits that they do without, from 1 row to as many as a tile has.
+    "w4a16-sliced": " ".join(
+        [
+            *(f"--problem w4a16-{m}x{n}x{n}-fp16-g128" for m in (1, 2, 4, 8, 16) for n in (4096, 8192, 16384)),
+            _only("w4a16.sliced_k", "w4a16.atomic", "w4a16.last_arriver"),
+            "--timing cold,graph --rounds 40",
+        ]
+    ),
     # Whom a user would take instead, at every T.
     "router-opponents": " ".join(
         [

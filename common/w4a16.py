@@ -280,9 +280,9 @@ def default_config(problem: W4A16Matmul, variant: str, *, least_columns: int) ->
 
 
 def default_sliced_config(problem: W4A16Matmul) -> W4A16Config:
-    """Of sliced_k: 32 columns; 8 warps where each block has a multiprocessor to itself, else 4; 3 steps in flight."""
+    """Of sliced_k: 32 columns; 8 warps where each block has a multiprocessor to itself, else 4; 3 stages."""
     alone = count_tiles(problem, SLICED_ROWS, TILE) <= MULTIPROCESSORS
-    return sliced_config(problem, TILE, 8 if alone else 4, 4)
+    return sliced_config(problem, TILE, 8 if alone else 4, 3)
 
 
 def unsupported(problem: W4A16Matmul, config: W4A16Config, variant: str, shared_limit: int) -> str | None:
