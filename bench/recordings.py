@@ -74,18 +74,11 @@ RECORDINGS = {
     "w4a16-splits": (
         f"--workload w4a16-square {_splits('w4a16.atomic', (1, 2, 4, 8, 16))} --timing cold,graph --rounds 40"
     ),
-    # Few rows by the large squares, between the paper's M = 1 and 16.
+    # Few rows by the large squares; warps that share K among the kernels.
     "w4a16-grid": " ".join(
         [
-            *(f"--problem w4a16-{m}x{n}x{n}-fp16-g128" for m in (2, 4, 8) for n in (4096, 8192, 16384)),
-            "--timing cold,graph --rounds 40",
-        ]
-    ),
-    # Warps that share K, beside the splits that they do without, from 1 row to as many as a tile has.
-    "w4a16-sliced": " ".join(
-        [
             *(f"--problem w4a16-{m}x{n}x{n}-fp16-g128" for m in (1, 2, 4, 8, 16) for n in (4096, 8192, 16384)),
-            _only("w4a16.sliced_k", "w4a16.atomic", "w4a16.last_arriver"),
+            _only("triton/w4a16", "tilus/w4a16"),
             "--timing cold,graph --rounds 40",
         ]
     ),
