@@ -14,6 +14,7 @@ from torch import Tensor
 from triton_vs_tilus.bench.candidate import candidate
 from triton_vs_tilus.bench.ops import BASELINES
 from triton_vs_tilus.bench.rows.environment import not_installed
+from triton_vs_tilus.bench.rows.row import MATCHED
 from triton_vs_tilus.bench.sources import is_stale
 from triton_vs_tilus.common import compilers, space, tuned
 from triton_vs_tilus.common.kernel import LANGUAGES, Config, Kernel, Language, nothing_to_search
@@ -40,7 +41,6 @@ ON_CPU = {
 }
 TWINS = (Language.TRITON, Language.TILUS)
 SPLIT = re.compile(r"@s([1-9]\d*)$")
-MATCHED = re.compile(r"@(?!s\d+$)([\w.]+)$")
 CANDIDATE = f"{Language.CANDIDATE.value}/"
 
 

@@ -49,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise UsageError(f"--output {output} is there already")
     kernels = cli.chosen_contenders(args, {Matmul.op})
     problems = [(name, problem) for name, problem in cli.chosen_problems(args) if isinstance(problem, Matmul)]
+    if not problems:
+        raise UsageError("no problem is a product of two matrices; accepted: those of matmul")
     chosen = [(name, problem, kernels) for name, problem in problems]
     report(f"stages: {output}")
     found = stages.record(chosen, ROUNDS, output, torch.device("cuda", 0), report)

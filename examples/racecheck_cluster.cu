@@ -1,7 +1,8 @@
 // On which part of a kernel of a cluster, whose warps are specialized, compute-sanitizer's racecheck does not end. Each
 // of two blocks has 4 warps that consume and a warp that copies for them, every copy to a stage of its own, and ends.
 // The 4 warps meet in the block, and push their sums to the other block. A number runs what it stands for below, none
-// all, in a process each, as an error stays in one. By PTX all end.
+// all, in a process each, as an error stays in one. By the CUDA C++ Programming Guide all should end:
+// a barrier of the block waits for threads that have not ended.
 //     nvcc -arch=sm_90a -o racecheck_cluster examples/racecheck_cluster.cu
 //     for i in {0..9}; do timeout -s KILL 8 compute-sanitizer --tool racecheck ./racecheck_cluster $i; done
 #include <cstdint>

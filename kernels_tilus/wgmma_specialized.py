@@ -8,7 +8,8 @@ a thread of each warp arrives at `read`. Tiles, stages and accumulators are thos
 
 The producer warp comes after the num_warps of a Script and ends with its last copy. What follows the product is the
 consumers' alone: tilus 0.2.0 has no word for a block of fewer threads than began, so `only_first_threads` makes one.
-Its syncs count the threads that are left. `__syncthreads()` waits for all threads that have not ended: a deadlock where
+Its syncs count the threads that are left. `__syncthreads()` waits for all threads that have not ended (CUDA C++
+Programming Guide, "Compute Capability 7.x", "Independent Thread Scheduling"): a deadlock where
 the producer is still at work and waits for stages that only the consumers free, as in data_parallel.persistent. Under
 compute-sanitizer's racecheck it waits, in a cluster, for a producer that has ended, too (notes/referee.md). The barrier
 of a cluster counts nobody: it waits for threads that have not ended (PTX ISA, "barrier.cluster").

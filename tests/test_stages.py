@@ -280,6 +280,17 @@ def test_a_problem_whose_kernel_is_wrong_is_told_and_left_out(gpu, monkeypatch, 
     assert f"16x256x7168-bf16-nk: {VECTOR}: error 1 is over the bound 0.1" in capsys.readouterr().err
 
 
+def test_stages_are_of_products_of_two_matrices(monkeypatch, capsys):
+    monkeypatch.setattr("triton_vs_tilus.bench.cli.has_gpu", lambda: True)
+    assert run_command(command.main, ["--problem", "w4a16-16x4096x4096-fp16-g128"]) == 2
+    assert "no problem is a product of two matrices" in capsys.readouterr().err
+
+
+def test_stages_of_one_device_are_found_by_its_name():
+    (file,) = queries.recorded_stages("h100-80gb-hbm3:router")
+    assert file.parent.name == "stages" and queries.recorded_stages("h200:router") == {}
+
+
 def test_without_a_gpu_the_command_says_so(monkeypatch, capsys):
     monkeypatch.setattr("triton_vs_tilus.bench.cli.has_gpu", lambda: False)
     assert run_command(command.main, ["--problem", "16x256x7168-bf16-nk"]) == 2

@@ -54,8 +54,7 @@ def parts(kernel: Kernel, problem: Matmul, device: torch.device) -> list[Part]:
     """The kernel whole, then those of its stages that can be launched alone, on the config that its launcher takes.
 
     Of decompose_k each launch. Of a kernel of one launch whose blocks do what decompose_k's do, the product of
-    decompose_k on its config, where that can run it: it differs in that partial sums are stored. Scratch is as its
-    allocator has it: what the launch before would have written is not there.
+    decompose_k on its config, where that can run it: it differs in that partial sums are stored.
     """
     slug = tuned.slug_of(device)
     config = contenders.pick(kernel, problem, slug)[0]
@@ -128,8 +127,8 @@ def measure(
 ) -> list[Stage]:
     """The stages of the kernels, timed together. kernels: with the baseline, all of which can take the problem.
 
-    A stage's scratch memory is not rotated: cold, the meeting alone finds the partial sums in L2, as after the product.
-    Raises NotTimed for a kernel that is wrong.
+    A stage's scratch memory is not rotated: cold, the meeting alone reads whatever stands there, and from L2, as
+    after the product. Raises NotTimed for a kernel that is wrong.
     """
     clock, baseline = clock_of(device), OPS[problem.op].baseline
     found = [(kernel, part) for kernel in kernels for part in parts(kernel, problem, device)]

@@ -102,8 +102,12 @@ def timed_together(rows: Sequence[Row], timing: TimingName | None) -> list[Row]:
 def recorded(name: str = "*") -> dict[Path, list[Row]]:
     """The checked-in files of rows of this name (a pattern), of every device; of DEVICE:NAME of one. Raises
     InvalidRows."""
+    return {path: read_rows(path) for path in _files(name)}
+
+
+def _files(name: str, folder: str = "") -> list[Path]:
     device, _, file = name.rpartition(":")
-    return {path: read_rows(path) for path in sorted(RESULTS.glob(f"{device or '*'}/{file}.jsonl"))}
+    return sorted(RESULTS.glob(str(Path(device or "*", folder, f"{file}.jsonl"))))
 
 
 def between_runs(device: str) -> dict[TimingName, float]:
@@ -124,10 +128,10 @@ def between_runs(device: str) -> dict[TimingName, float]:
 
 
 def recorded_launches(name: str = "*") -> dict[Path, list[Launch]]:
-    """The checked-in files of launches that ncu counted, of this name, of every device. Raises InvalidRows."""
-    return {path: read_launches(path) for path in sorted(RESULTS.glob(f"*/counters/{name}.jsonl"))}
+    """The checked-in files of launches that ncu counted, named as in `recorded`. Raises InvalidRows."""
+    return {path: read_launches(path) for path in _files(name, "counters")}
 
 
 def recorded_stages(name: str = "*") -> dict[Path, list[Stage]]:
-    """The checked-in files of stages that were timed alone, of this name, of every device. Raises InvalidRows."""
-    return {path: read_stages(path) for path in sorted(RESULTS.glob(f"*/stages/{name}.jsonl"))}
+    """The checked-in files of stages that were timed alone, named as in `recorded`. Raises InvalidRows."""
+    return {path: read_stages(path) for path in _files(name, "stages")}

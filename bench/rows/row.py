@@ -32,6 +32,7 @@ Status = Literal[
 ConfigSource = Literal["search", "tuned", "stale", "nearest", "split", "matched", "heuristic"]
 
 BASELINE = OPS[MATMUL].baseline
+MATCHED = re.compile(r"@(?!s\d+$)([\w.]+)$")  # ends the name of a kernel with another one's config: '@cluster'
 LANGUAGES = ("triton", "tilus")  # common.kernel's by name, which come with torch there
 
 Key = tuple[str, str, tuple[str, ...]]
@@ -315,7 +316,7 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     @property
     def is_matched(self) -> bool:
         """Whether it runs the config of another kernel: held against that one, no rival of the others."""
-        return re.search(r"@(?!s\d+$)", self.variant) is not None
+        return MATCHED.search(self.variant) is not None
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values. An accuracy that was not measured is {}."""

@@ -41,7 +41,7 @@ the fastest on each problem:
     <!-- launch:router-nk -->                        what an empty launch took beside these rows, in us
     <!-- us:router-nk 32x* tilus/cluster -->         the cold time, from the least to the most
     <!-- beyond:router-nk@warm 32x* tilus/cluster --> its time less that of floor/read, in us
-    <!-- beyond:router-nk 32x* 1.4 -->               likewise of whoever were 1.4 times as fast as the baseline
+    <!-- beyond:router-nk 32x* 1.4 -->               likewise of a kernel 1.4 times as fast as the baseline
     <!-- times:router-nk 32x* tilus/* torch/mm -->   how many times as fast the first is as the second
     <!-- mean:models 16x* torch/linear.* torch/mm --> the geometric mean of these
     <!-- us:linear-costs@host 1x* torch/mm -->       by another timing than cold

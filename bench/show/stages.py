@@ -10,7 +10,8 @@ from triton_vs_tilus.bench.show.tables import Table, baseline_name, naming, sour
 FOOT = (
     "Medians in us. launch: an empty kernel. read: floor/read less that. product: the kernel without its meeting, less "
     "floor/read. meeting: the whole, less the kernel without its meeting; alone: the meeting by itself, less an empty "
-    "kernel. †: product and meeting, where no kernel leaves that meeting out. x: times as fast as"
+    "kernel. †: product and meeting, where no kernel leaves that meeting out. Without meeting: x of the product, "
+    "which of a kernel of one launch is decompose_k's product on its config. x: times as fast as"
 )
 
 
