@@ -321,7 +321,7 @@ def test_two_dtypes_of_one_search_are_not_compared():
     assert finding == Finding("both dtypes run one config: one search serves both", NOT_TESTABLE)
 
 
-@pytest.mark.parametrize(("autotuned", "verdict"), [(1.2, CONFIRMED), (1.05, CONTRADICTED), (1.095, CONFIRMED)])
+@pytest.mark.parametrize(("autotuned", "verdict"), [(1.2, CONFIRMED), (1.05, CONTRADICTED)])
 def test_the_order_in_two_dtypes(autotuned, verdict):
     bf16 = on_suite("skinny-matmul-bf16", {VECTOR: 1.3, OP: 1.2, listed.COMPILED: 1.1})
     fp32 = on_suite("skinny-matmul-fp32", {VECTOR: 1.4, OP: autotuned, listed.COMPILED: 1.1})

@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
 from math import ceil
 from operator import itemgetter
 from statistics import geometric_mean, mean, median
@@ -34,7 +33,6 @@ CONFIRMED = "confirmed"
 CONTRADICTED = "contradicted"
 
 LEAST_TOLERANCE = 0.05
-LEVEL = 0.01  # of two medians: nearer to each other neither is ahead
 
 Statistic = Callable[[Sequence[float]], float]
 STATISTICS: Mapping[str, Statistic] = {"median": median, "mean": mean, "geometric mean": geometric_mean, "largest": max}
@@ -286,24 +284,18 @@ class LargerGain(OfTwo):
 
 @dataclass(frozen=True)
 class SameOrder(InTwoDtypes):
-    text = "no two medians over torch.mm stand the other way round; level: less than 1 % apart"
+    text = "medians over torch.mm in one order"
 
     def finding(self, rows: pd.DataFrame) -> Finding:
         medians, searched = self.medians(rows)
-        parts = []
+        orders, parts = [], []
         for dtype in self.dtypes:
             fastest_first = sorted((-medians[dtype, name], place) for place, name in enumerate(self.against_torch))
             order = [self.against_torch[place] for _, place in fastest_first]
+            orders.append(order)
             parts.append(f"{dtype}: {', '.join(f'{name} {medians[dtype, name]:.3f}x' for name in order)}")
         measured = f"{'; '.join(parts)}; {on_shapes(searched)}"
-        first, second = self.dtypes
-
-        def ahead(dtype: str, one: str, other: str) -> bool:
-            return medians[dtype, one] > medians[dtype, other] * (1 + LEVEL)
-
-        pairs = permutations(self.against_torch, 2)
-        turned = any(ahead(first, one, other) and ahead(second, other, one) for one, other in pairs)
-        return Finding(measured, verdict(not turned), 2 * int(searched.sum()))
+        return Finding(measured, verdict(orders[0] == orders[1]), 2 * int(searched.sum()))
 
 
 # Accuracy, configs and messages of rows.
