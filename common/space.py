@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from triton_vs_tilus.common.kernel import Config, Kernel, MatmulConfig, Space, band_steps, space_of, tiles_of
 from triton_vs_tilus.common.problem import Layout, Matmul
@@ -51,6 +51,7 @@ __all__ = [
     "has_steps",
     "matched",
     "point_of",
+    "programs_space",
     "reducers",
     "sliced_fma_config",
     "sliced_fma_configs",
@@ -64,10 +65,11 @@ __all__ = [
 
 MULTIPROCESSORS = 132  # of Hopper
 DEFAULT_PROGRAMS = 2 * MULTIPROCESSORS
-PROGRAMS = tuple(count * MULTIPROCESSORS for count in (1, 2, 3, 4))  # stream_k: blocks of a launch
+PROGRAMS = tuple(count * MULTIPROCESSORS for count in (1, 2, 3, 4))  # stream_k, persistent: blocks of a launch
 TURNS = (1, 2, 3, 4, 6, 8)  # semaphore: splits of a tile, few, as they form a chain
 CLUSTER_BLOCKS = (1, 2, 4, 8)  # cluster: splits of a tile; 8 is the largest cluster that every device runs
 WIDEST_LOAD = 16  # bytes
+ProgramsConfig = TypeVar("ProgramsConfig", bound=MatmulConfig)  # a language's own
 
 
 class Feed(str, Enum):
@@ -296,6 +298,25 @@ def split_where_possible(configs: Iterable[Config]) -> list[Config]:
     """Those with split_k > 1; all of them where there are none."""
     configs = list(configs)
     return [config for config in configs if config.split_k > 1] or configs
+
+
+def programs_space(
+    unsplit: Space,
+    config_of: Callable[..., ProgramsConfig],
+    supports: Callable[[ProgramsConfig], str | None],
+    most: Callable[[Config], int],
+) -> Space:
+    """The space of a kernel whose programs walk tiles: every config of `unsplit`, with 1 to 4 programs on each
+    multiprocessor: 1 always, more where there are no more programs than `most` says of the config. config_of: makes
+    the kernel's config of an unsplit one's fields and `programs`."""
+    wanted = [
+        config_of(**vars(config), programs=programs)
+        for config in unsplit.configs
+        for programs in PROGRAMS
+        if programs == PROGRAMS[0] or programs <= most(config)
+    ]
+    space = space_of(wanted, supports)
+    return Space(space.configs, {**unsplit.dropped, **space.dropped})
 
 
 def default_config(problem: Matmul, most_splits: int) -> MatmulConfig:

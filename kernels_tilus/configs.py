@@ -1,6 +1,5 @@
 """What tilus' band kernels can be configured as: the config, what it supports, and what is searched of the wanted."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -8,7 +7,7 @@ import torch
 from tilus.utils import cdiv
 
 from triton_vs_tilus.common import space
-from triton_vs_tilus.common.kernel import GRID_LIMIT, GroupedConfig, MatmulConfig, Space, grid_of, space_of, too_large
+from triton_vs_tilus.common.kernel import GRID_LIMIT, GroupedConfig, MatmulConfig, Space, grid_of, too_large
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.space import Fed, Feed, Tile
 from triton_vs_tilus.kernels_tilus import launching, mma, simt, wgmma
@@ -85,22 +84,6 @@ def band_space(problem: Matmul, splits: tuple[int, ...]) -> Space:
         return config_of(tile, split_k, on_cuda_cores=needs_simt(problem) is not None)
 
     return space.split_tiles(problem, splits, as_config, lambda config: supports(problem, config))
-
-
-def programs_space(
-    problem: Matmul, supports: Callable[[Matmul, ProgramsConfig], str | None], most: Callable[[BandConfig], int]
-) -> Space:
-    """Every wanted tile, unsplit, with 1 to 4 programs on each multiprocessor: 1 always, more where there are no more
-    programs than `most` says of the tile. supports: of the kernel that walks them."""
-    tiles = band_space(problem, (1,))
-    wanted = [
-        ProgramsConfig(**vars(tile), programs=programs)
-        for tile in tiles.configs
-        for programs in space.PROGRAMS
-        if programs == space.PROGRAMS[0] or programs <= most(tile)
-    ]
-    supported = space_of(wanted, lambda config: supports(problem, config))
-    return Space(supported.configs, {**tiles.dropped, **supported.dropped})
 
 
 def config_of(tile: Tile, split_k: int, *, on_cuda_cores: bool) -> BandConfig | str:

@@ -38,15 +38,20 @@ from triton_vs_tilus.common.kernel import Kernel, Language, Space, grid_of, tile
 from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, bias_slot, contiguous
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
-from triton_vs_tilus.common.space import DEFAULT_PROGRAMS
+from triton_vs_tilus.common.space import DEFAULT_PROGRAMS, programs_space
 from triton_vs_tilus.kernels_tilus import band, configs, launching
 from triton_vs_tilus.kernels_tilus.arrival import ArrivalScript
-from triton_vs_tilus.kernels_tilus.configs import BandConfig, ProgramsConfig, programs_space
+from triton_vs_tilus.kernels_tilus.configs import BandConfig, ProgramsConfig, band_space
 
 
 def space(problem: Matmul) -> Space:
     """Every wanted tile, with 1 to 4 programs on each multiprocessor where each then has 2 steps or more."""
-    return programs_space(problem, supports, most=lambda tile: _work(problem, tile) // 2)
+    return programs_space(
+        band_space(problem, (1,)),
+        ProgramsConfig,
+        lambda config: supports(problem, config),
+        most=lambda tile: _work(problem, tile) // 2,
+    )
 
 
 def default_config(problem: Matmul) -> ProgramsConfig:

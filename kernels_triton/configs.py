@@ -1,11 +1,10 @@
 """What Triton's band kernels can be configured as: the config, what it supports, and what is searched of the wanted."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from triton_vs_tilus.common import space
-from triton_vs_tilus.common.kernel import GroupedConfig, Space, grid_of, space_of, too_large
+from triton_vs_tilus.common.kernel import GroupedConfig, Space, grid_of, too_large
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.space import Fed, Feed, Tile
 
@@ -63,22 +62,6 @@ class ProgramsConfig(BandConfig):
 def band_space(problem: Matmul, splits: tuple[int, ...]) -> Space:
     """Every wanted tile with every one of these splits."""
     return space.split_tiles(problem, splits, config_of, lambda config: supports(problem, config))
-
-
-def programs_space(
-    problem: Matmul, supports: Callable[[Matmul, ProgramsConfig], str | None], most: Callable[[BandConfig], int]
-) -> Space:
-    """Every wanted tile, unsplit, with 1 to 4 programs on each multiprocessor: 1 always, more where there are no more
-    programs than `most` says of the tile. supports: of the kernel that walks them."""
-    tiles = band_space(problem, (1,))
-    wanted = [
-        ProgramsConfig(**vars(tile), programs=programs)
-        for tile in tiles.configs
-        for programs in space.PROGRAMS
-        if programs == space.PROGRAMS[0] or programs <= most(tile)
-    ]
-    supported = space_of(wanted, lambda config: supports(problem, config))
-    return Space(supported.configs, {**tiles.dropped, **supported.dropped})
 
 
 def config_of(tile: Tile, split_k: int) -> BandConfig | str:

@@ -32,9 +32,10 @@ from triton_vs_tilus.common.kernel import Kernel, Language, Space, grid_of, tile
 from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, bias_slot, contiguous
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
+from triton_vs_tilus.common.space import programs_space
 from triton_vs_tilus.kernels_triton import band, configs, launching
 from triton_vs_tilus.kernels_triton.band import place_of, range_product, tile_of
-from triton_vs_tilus.kernels_triton.configs import BandConfig, ProgramsConfig, band_space, programs_space
+from triton_vs_tilus.kernels_triton.configs import BandConfig, ProgramsConfig, band_space
 from triton_vs_tilus.kernels_triton.epilogue import finish
 
 
@@ -45,7 +46,12 @@ def space(problem: Matmul) -> Space:
 
 def persistent_space(problem: Matmul) -> Space:
     """Every wanted tile, with 1 to 4 programs on each multiprocessor where there are more tiles."""
-    return programs_space(problem, supports_persistent, most=lambda tile: tiles_of(problem, tile) - 1)
+    return programs_space(
+        space(problem),
+        ProgramsConfig,
+        lambda config: supports_persistent(problem, config),
+        most=lambda tile: tiles_of(problem, tile) - 1,
+    )
 
 
 def default_config(problem: Matmul) -> BandConfig:

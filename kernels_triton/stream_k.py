@@ -35,17 +35,22 @@ from triton_vs_tilus.common.kernel import Kernel, Language, Space, cdiv, grid_of
 from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, bias_slot, contiguous
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
-from triton_vs_tilus.common.space import DEFAULT_PROGRAMS
+from triton_vs_tilus.common.space import DEFAULT_PROGRAMS, programs_space
 from triton_vs_tilus.kernels_triton import band, configs, launching
 from triton_vs_tilus.kernels_triton.arrival import announce, is_last, reset, sum_in_order, tiles_in_flight
 from triton_vs_tilus.kernels_triton.band import range_product, tile_of
-from triton_vs_tilus.kernels_triton.configs import BandConfig, ProgramsConfig, programs_space
+from triton_vs_tilus.kernels_triton.configs import BandConfig, ProgramsConfig, band_space
 from triton_vs_tilus.kernels_triton.epilogue import finish
 
 
 def space(problem: Matmul) -> Space:
     """Every wanted tile, with 1 to 4 programs on each multiprocessor where each then has 2 steps or more."""
-    return programs_space(problem, supports, most=lambda tile: _work(problem, tile) // 2)
+    return programs_space(
+        band_space(problem, (1,)),
+        ProgramsConfig,
+        lambda config: supports(problem, config),
+        most=lambda tile: _work(problem, tile) // 2,
+    )
 
 
 def default_config(problem: Matmul) -> ProgramsConfig:
