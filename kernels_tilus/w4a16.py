@@ -166,37 +166,65 @@ def nibbles_of(dtype: DataType, word: Expr, upper: Expr, byte: Expr) -> Expr:
     return ((word >> (byte * 8 + upper * 4)) & int32(0x000F000F)) | int32(0x43004300)
 
 
-class W4A16Script(Arrivals, EpilogueScript):
-    """One block: a tile of C over the steps of one split, and its part in how the splits meet."""
+class TiledWeightScript(EpilogueScript):
+    """What the Scripts of all variants have in common. Each has a pair_of, and the layouts in which a lane holds the
+    weight: tiles_layout, words_layout, pairs_layout and, as an operand of an mma, weight_layout."""
 
     def __init__(self, build):
         super().__init__(build.dtype, build.dtype, build.vector_c, Epilogue.NONE.value)
-        self.group_size = build.group_size
         self.symmetric = build.symmetric
         self.block_m = build.block_m
         self.block_n = build.block_n
-        self.block_k = build.block_k
         self.num_warps = build.num_warps
         self.num_stages = build.num_stages
+        self.n_tiles = self.block_n // TILE
+        self.operand = OPERANDS[torch.float16 if self.dtype == float16 else torch.bfloat16]
+        mma = self.cuda.atomic_mma_configs
+        self.mma = mma.m16n8k16_f16_f32 if self.dtype == float16 else mma.m16n8k16_bf16_f32
+
+    def weight_operand(self, shared: SharedTensor, nibbles: RegisterTensor) -> RegisterTensor:
+        """Tiles of the weight, uint8 in shared memory, as an operand of an mma. nibbles: int32, the pairs of a word by
+        number, 0 to 3."""
+        tiles = self.load_shared(shared)
+        self.annotate_layout(tiles, self.tiles_layout)
+        words = self.view(tiles, dtype=int32, layout=self.words_layout)
+        pairs = self._builder.elementwise_binary(words, nibbles, f_compute=self.pair_of)
+        self.annotate_layout(pairs, self.pairs_layout)
+        return self.view(pairs, dtype=self.dtype, layout=self.weight_layout)
+
+    def free_stages(self, sa: SharedTensor, sb: SharedTensor, ss: SharedTensor, sz: SharedTensor) -> None:
+        """Ends the pipeline, once no copy is under way and all threads have read its stages. sz: ss where symmetric."""
+        self.copy_async_wait_group(n=0)
+        self.sync()
+        self.free_shared(sa)
+        self.free_shared(sb)
+        self.free_shared(ss)
+        if not self.symmetric:
+            self.free_shared(sz)
+
+
+class W4A16Script(Arrivals, TiledWeightScript):
+    """One block: a tile of C over the steps of one split, and its part in how the splits meet."""
+
+    def __init__(self, build):
+        super().__init__(build)
+        self.group_size = build.group_size
+        self.block_k = build.block_k
         self.interleaved = build.interleaved
         self.meet = build.meet
         self.counted = self.meet == "atomic" or self.meet == "last_arriver"
         self.prepare_arrivals(self.num_stages * self.block_k * (4 * self.block_m + self.block_n) // 2)
 
-        self.operand = OPERANDS[torch.float16 if self.dtype == float16 else torch.bfloat16]
         self.k_tiles = self.block_k // TILE
-        self.n_tiles = self.block_n // TILE
         self.eights = self.block_n // 8
-        rows, warps, per_warp = self.block_m // 16, self.num_warps, self.n_tiles // self.num_warps
-        mma = self.cuda.atomic_mma_configs
-        mma = mma.m16n8k16_f16_f32 if self.dtype == float16 else mma.m16n8k16_bf16_f32
+        rows, warps, per_warp, mma = self.block_m // 16, self.num_warps, self.n_tiles // self.num_warps, self.mma
         # The warps share the columns. A lane holds 16 bytes, or 4 words, of each tile of the weight ...
         self.tiles_layout = spatial(warps, 1).local(per_warp, 1) * local(1, 1).spatial(1, 32).local(1, 16)
         self.words_layout = spatial(warps, 1, 1).local(per_warp, 1, 1) * spatial(1, 32, 1).local(1, 4, 1)
         self.pairs_layout = self.words_layout * local(1, 1, 4)
         self.nibbles_layout = reduce(self.pairs_layout, dims=[0, 1], keepdims=True)
         # ... whose pairs are the lane's part of 2 x 4 operands of an mma; `lay_out` put them there.
-        self.b_layout = spatial(1, warps).local(1, per_warp) * local(2, 4) * mma.lb
+        self.weight_layout = spatial(1, warps).local(1, per_warp) * local(2, 4) * mma.lb
         self.acc_layout = spatial(1, warps).local(rows, 4 * per_warp) * mma.lc
         all_warps = reduce(spatial(1, warps), dims=[1], keepdims=True)
         self.a_layout = all_warps.local(rows, 2) * mma.la
@@ -260,7 +288,9 @@ class W4A16Script(Arrivals, EpilogueScript):
         sa = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, self.k_tiles, block_m, TILE])
         sb = self.shared_tensor(dtype=uint8, shape=[self.num_stages, self.k_tiles, self.n_tiles, TILE_BYTES])
         ss = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, 1, block_n])
-        if not self.symmetric:
+        if self.symmetric:
+            sz = ss  # never read
+        else:
             gz = self.global_view(minus_zeros_ptr, dtype=self.dtype, shape=[groups, columns])
             sz = self.shared_tensor(dtype=self.dtype, shape=[self.num_stages, 1, block_n])
 
@@ -301,12 +331,7 @@ class W4A16Script(Arrivals, EpilogueScript):
             for i in self.range(self.k_tiles, unroll="all"):
                 a = self.load_shared(sa[current, i])
                 self.annotate_layout(a, self.a_layout)
-                tiles = self.load_shared(sb[current, i])
-                self.annotate_layout(tiles, self.tiles_layout)
-                words = self.view(tiles, dtype=int32, layout=self.words_layout)
-                pairs = self._builder.elementwise_binary(words, nibbles, f_compute=self.pair_of)
-                self.annotate_layout(pairs, self.pairs_layout)
-                b = self.view(pairs, dtype=self.dtype, layout=self.b_layout)
+                b = self.weight_operand(sb[current, i], nibbles)
                 self.dot(a, b, product, out=product)
                 self.dot(a, ones, row_sums, out=row_sums)
             scales = self.columns(ss[current])
@@ -321,13 +346,7 @@ class W4A16Script(Arrivals, EpilogueScript):
             self.assign(acc, acc + (product_eights + row_sums_eights * minus_zeros) * scales)
             current = (current + 1) % self.num_stages
             preload = (preload + 1) % self.num_stages
-        self.copy_async_wait_group(n=0)
-        self.sync()
-        self.free_shared(sa)
-        self.free_shared(sb)
-        self.free_shared(ss)
-        if not self.symmetric:
-            self.free_shared(sz)
+        self.free_stages(sa, sb, ss, sz)
 
     def __call__(
         self,
@@ -423,26 +442,16 @@ class W4A16Script(Arrivals, EpilogueScript):
                 self.reset(counters, tile)
 
 
-class SlicedW4A16(MmaProduct, EpilogueScript):
+class SlicedW4A16(MmaProduct, TiledWeightScript):
     """One block: a tile of C over all of K, whose groups its warps share. The product is that of the transposes, of
     the weight and 8 rows of A, or of fewer rows several times."""
 
     def __init__(self, build):
-        super().__init__(build.dtype, build.dtype, build.vector_c, Epilogue.NONE.value)
-        self.symmetric = build.symmetric
-        self.block_m = build.block_m
-        self.block_n = build.block_n
-        self.num_warps = build.num_warps
-        self.num_stages = build.num_stages
-
-        self.operand = OPERANDS[torch.float16 if self.dtype == float16 else torch.bfloat16]
+        super().__init__(build)
         self.k_tiles = build.group_size // TILE  # of a warp
-        self.n_tiles = self.block_n // TILE
         self.rows = max(self.block_m, 8)  # of A, that are the columns of an mma
-        warps, wide = self.num_warps, self.n_tiles
+        warps, wide, mma = self.num_warps, self.n_tiles, self.mma
         sixteens, eights = 2 * wide, self.rows // 8
-        mma = self.cuda.atomic_mma_configs
-        mma = mma.m16n8k16_f16_f32 if self.dtype == float16 else mma.m16n8k16_bf16_f32
         # A lane holds 16 bytes, or 4 words, of a tile: each word a depth and 16 columns ...
         lanes = spatial(warps, 1, 1, 1, 1, 1).spatial(1, 1, 32, 1, 1, 1)  # warp, n_tile, lane, depth, widths, pair
         self.tiles_layout = spatial(warps, 1, 1).local(1, wide, 1).spatial(1, 1, 32).local(1, 1, 16)
@@ -584,12 +593,8 @@ class SlicedW4A16(MmaProduct, EpilogueScript):
                 a = self.load_shared(sa[current, :, :, i])
                 self.annotate_layout(a, self.a_layout)
                 a_operand = self.view(a, layout=self.a_operand_layout)
-                tiles = self.load_shared(sb[current, :, i])
-                self.annotate_layout(tiles, self.tiles_layout)
-                words = self.view(tiles, dtype=int32, layout=self.words_layout)
-                pairs = self._builder.elementwise_binary(words, nibbles, f_compute=self.pair_of)
-                self.annotate_layout(pairs, self.pairs_layout)
-                sliced_dot(self, self.view(pairs, dtype=self.dtype, layout=self.weight_layout), a_operand, product)
+                weight = self.weight_operand(sb[current, :, i], nibbles)
+                sliced_dot(self, weight, a_operand, product)
                 sliced_dot(self, ones, a_operand, row_sums)
             if self.symmetric:
                 minus_zeros = self.register_tensor(
@@ -605,13 +610,7 @@ class SlicedW4A16(MmaProduct, EpilogueScript):
             self.assign(acc, acc + (product_sixteens + row_sums_sixteens * minus_zeros) * scales)
             current = (current + 1) % self.num_stages
             preload = (preload + 1) % self.num_stages
-        self.copy_async_wait_group(n=0)
-        self.sync()
-        self.free_shared(sa)
-        self.free_shared(sb)
-        self.free_shared(ss)
-        if not self.symmetric:
-            self.free_shared(sz)
+        self.free_stages(sa, sb, ss, sz)
 
         per_unit = self.register_tensor(dtype=float32, shape=[self.num_warps, block_n // 16, 16, 1], init=self.per_unit)
         self.annotate_layout(per_unit, self.columns_sixteens)
