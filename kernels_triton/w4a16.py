@@ -155,6 +155,31 @@ def _pair_of(words, BYTE: tl.constexpr, UPPER: tl.constexpr, DTYPE: tl.constexpr
 
 
 @triton.jit
+def _operands_of(words, DTYPE: tl.constexpr):
+    """DTYPE [..., 2, 2, 2]: the nibbles of int32 words, as operands, by row, half and width."""
+    lower = tl.join(_pair_of(words, 0, 0, DTYPE), _pair_of(words, 1, 0, DTYPE))
+    upper = tl.join(_pair_of(words, 0, 1, DTYPE), _pair_of(words, 1, 1, DTYPE))
+    return tl.join(lower, upper)
+
+
+@triton.jit
+def _scales_and_minus_zeros(columns, DTYPE: tl.constexpr):
+    """fp32, of columns that hold both in an int32 each."""
+    scales = columns.to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
+    minus_zeros = (columns >> 16).to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
+    return scales, minus_zeros
+
+
+@triton.jit
+def _per_unit(BLOCK_N: tl.constexpr, DTYPE: tl.constexpr):
+    """[BLOCK_N, 1]: the factor that takes the unit, and the weight of upper nibbles, out of the sum."""
+    UNIT: tl.constexpr = 1.0 if DTYPE.is_bf16() else 2.0**-24
+    UPPER_WEIGHT: tl.constexpr = 1.0 if DTYPE.is_bf16() else 16.0
+    upper = (tl.arange(0, BLOCK_N)[:, None] // 8) % 2 == 1
+    return tl.where(upper, 1 / (UNIT * UPPER_WEIGHT), 1 / UNIT)
+
+
+@triton.jit
 def _sixteens_apart(x):
     """[N, M] with the two sixteens of each 32 rows N / 2 apart."""
     return x.reshape(x.shape[0] // 32, 2, 16, x.shape[1]).permute(1, 0, 2, 3).reshape(x.shape[0], x.shape[1])
@@ -190,7 +215,6 @@ def _split_product(
     K_TILES: tl.constexpr = BLOCK_K // 32
     N_TILES: tl.constexpr = BLOCK_N // 32
     UNIT: tl.constexpr = 1.0 if DTYPE.is_bf16() else 2.0**-24
-    UPPER_WEIGHT: tl.constexpr = 1.0 if DTYPE.is_bf16() else 16.0
     columns = tl.cdiv(n, 32) * 32
     offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -206,18 +230,13 @@ def _split_product(
         words = tl.load(step_words, mask=offs_w[None, :] < columns * 4, other=0)
         column = tl.load(columns_ptr + group * columns + offs_n[:, None], mask=offs_n[:, None] < columns, other=0)
         words = words.reshape(K_TILES, N_TILES, 8, 4, 2, 2)  # k_tile, n_tile, lane_n, lane_k, depth, widths
-        lower = tl.join(_pair_of(words, 0, 0, DTYPE), _pair_of(words, 1, 0, DTYPE))
-        upper = tl.join(_pair_of(words, 0, 1, DTYPE), _pair_of(words, 1, 1, DTYPE))
-        b = tl.join(lower, upper)  # and row, half, width
+        b = _operands_of(words, DTYPE)  # and row, half, width
         b = b.permute(5, 1, 8, 2, 0, 4, 7, 3, 6).reshape(BLOCK_N, BLOCK_K)
         column = _sixteens_apart(column)
-        scales = column.to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
-        minus_zeros = (column >> 16).to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
+        scales, minus_zeros = _scales_and_minus_zeros(column, DTYPE)
         row_sums = tl.sum(a.to(tl.float32), axis=1) * UNIT
         acc += (tl.dot(b, tl.trans(a)) + row_sums[None, :] * minus_zeros) * scales
-    upper = (tl.arange(0, BLOCK_N)[:, None] // 8) % 2 == 1
-    acc *= tl.where(upper, 1 / (UNIT * UPPER_WEIGHT), 1 / UNIT)
-    return tl.trans(_sixteens_back(acc))
+    return tl.trans(_sixteens_back(acc * _per_unit(BLOCK_N, DTYPE)))
 
 
 @triton.jit(do_not_specialize=["m", "split_k", "band_steps", "ticket"])
@@ -336,7 +355,6 @@ def _w4a16_sliced_k_kernel(
     N_TILES: tl.constexpr = BLOCK_N // 32
     SIXTEENS: tl.constexpr = BLOCK_N // 16
     UNIT: tl.constexpr = 1.0 if DTYPE.is_bf16() else 2.0**-24
-    UPPER_WEIGHT: tl.constexpr = 1.0 if DTYPE.is_bf16() else 16.0
     n = n_units * 8  # so that rows are known to be aligned
     columns = tl.cdiv(n, 32) * 32
     offs_n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -368,21 +386,17 @@ def _w4a16_sliced_k_kernel(
             column = tl.load(column_ptrs + step * columns, mask=column_mask & in_k[:, None, None], other=0)
         # k_tile, warp, n_tile, lane_n, lane_k, depth, widths; and row, half, width
         words = words.reshape(K_TILES, SPLIT_K, N_TILES, 8, 4, 2, 2)
-        lower = tl.join(_pair_of(words, 0, 0, DTYPE), _pair_of(words, 1, 0, DTYPE))
-        upper = tl.join(_pair_of(words, 0, 1, DTYPE), _pair_of(words, 1, 1, DTYPE))
         # Of an operand that is joined from parts Triton has a lane hold 4 neighbours of K. Those of both halves of a
         # depth, which a lane has here, become neighbours, in A too.
-        b = tl.join(lower, upper).permute(1, 2, 6, 9, 3, 0, 5, 4, 8, 7).reshape(SPLIT_K, BLOCK_N, GROUP_SIZE)
+        b = _operands_of(words, DTYPE).permute(1, 2, 6, 9, 3, 0, 5, 4, 8, 7).reshape(SPLIT_K, BLOCK_N, GROUP_SIZE)
         a_halves = a.reshape(SPLIT_K, ROWS, 2 * K_TILES, 2, 4, 2).permute(0, 1, 2, 4, 3, 5)
         product = tl.dot(b, a_halves.reshape(SPLIT_K, ROWS, GROUP_SIZE).permute(0, 2, 1))
         row_sums = tl.dot(ones, a.permute(0, 2, 1))  # 16 times over, which is what a lane wants
         column = column.reshape(SPLIT_K, SIXTEENS, 16, 1)
-        scales = column.to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
-        minus_zeros = (column >> 16).to(tl.int16).to(DTYPE, bitcast=True).to(tl.float32)
+        scales, minus_zeros = _scales_and_minus_zeros(column, DTYPE)
         acc += (product.reshape(SPLIT_K, SIXTEENS, 16, ROWS) + row_sums[:, None, :, :] * minus_zeros) * scales
     total = tl.sum(acc, axis=0).reshape(BLOCK_N, ROWS)
-    upper = (tl.arange(0, BLOCK_N)[:, None] // 8) % 2 == 1
-    total *= tl.where(upper, 1 / (UNIT * UPPER_WEIGHT), 1 / UNIT)
+    total *= _per_unit(BLOCK_N, DTYPE)
     c_ptrs = c_ptr + offs_m[None, :].to(tl.int64) * stride_cm + offs_n[:, None].to(tl.int64) * stride_cn
     tl.store(c_ptrs, total.to(c_ptr.dtype.element_ty), mask=(offs_m[None, :] < m_end) & (offs_n[:, None] < n))
 
