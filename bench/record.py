@@ -8,7 +8,8 @@
 The configs that were searched on this machine go into the shipped tables first, so that the table which the rows were
 measured with can be committed beside them. A file is replaced when its command has measured all, and everything that
 passed before passes again. Until then the rows stand in a journal beside those of compare.py, and the next call resumes
-it. Each GPU's commands have CPUs of their own, so that what one compiles does not slow what another times.
+it. An interrupted recording ends within seconds and names its journal. Each GPU's commands have CPUs of their own, so
+that what one compiles does not slow what another times.
 """
 
 import argparse
@@ -16,16 +17,20 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from threading import Event
+from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import cli
 from triton_vs_tilus.bench.cli import JOURNALS, ExitCode, UsageError
+from triton_vs_tilus.bench.measure.process import GRACE_S
 
 if TYPE_CHECKING:
     from triton_vs_tilus.bench.rows.row import Row
@@ -75,13 +80,13 @@ def _record_all(names: Sequence[str], gpus: Sequence[str]) -> bool:
     free: SimpleQueue[tuple[str, list[int]]] = SimpleQueue()
     for index, gpu in enumerate(gpus):
         free.put((gpu, share_of_cpus(index, len(gpus))))
-    running: list[subprocess.Popen] = []
+    commands = _Commands()
 
     def record(name: str) -> bool:
         gpu, cpus = free.get()
         try:
             os.sched_setaffinity(0, cpus)  # of this thread; the command inherits it
-            code = _record(name, gpu, running)
+            code = _record(name, gpu, commands)
         finally:
             free.put((gpu, cpus))
         problem = _incomplete(name, code) or _replaced(name)
@@ -92,43 +97,73 @@ def _record_all(names: Sequence[str], gpus: Sequence[str]) -> bool:
         results = [pool.submit(record, name) for name in names]
         try:
             return all([result.result() for result in results])
-        except BaseException:  # an interrupted command ends with its journal whole
+        except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            for command in running:
-                command.terminate()
+            commands.end()
             raise
 
 
-def _record(name: str, gpu: str, running: list[subprocess.Popen]) -> int:
-    """The command's exit code. running: the command is in it as long as it runs."""
+class _Commands:
+    """The commands that run, which threads start and wait for."""
+
+    def __init__(self) -> None:
+        self._running: list[subprocess.Popen] = []
+        self._ended = Event()
+
+    def run(self, words: Sequence[str], **options: Any) -> int:
+        """The command's exit code. options: of Popen."""
+        command = subprocess.Popen(words, **options)
+        self._running.append(command)
+        if self._ended.is_set():  # end() may have come before the command was in the list
+            command.kill()
+        try:
+            return command.wait()
+        finally:
+            self._running.remove(command)
+
+    def end(self) -> None:
+        """Ends all: what has not ended GRACE_S after SIGTERM is killed, as compare.py waits for a worker that hangs in
+        the driver. Its journal is whole all the same, and its workers end with it."""
+        self._ended.set()
+        running = list(self._running)
+        until = time.monotonic() + GRACE_S
+        try:
+            for command in running:
+                command.terminate()
+            for command in running:
+                with suppress(subprocess.TimeoutExpired):
+                    command.wait(max(0.0, until - time.monotonic()))
+        finally:  # at once on a second interrupt
+            for command in running:
+                command.kill()
+
+
+def _record(name: str, gpu: str, commands: _Commands) -> int:
+    """The command's exit code."""
     from triton_vs_tilus.bench.recordings import RECORDINGS
 
     journal = _journal(name)
     journal.parent.mkdir(parents=True, exist_ok=True)
     words = [*shlex.split(RECORDINGS[name]), "--require-gpu", "--output", str(journal), "--resume"]
     with journal.with_suffix(".log").open("a") as log:
-        command = subprocess.Popen(
+        return commands.run(
             [sys.executable, str(COMPARE), *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu},
         )
-        running.append(command)
-        try:
-            return command.wait()
-        finally:
-            running.remove(command)
 
 
 def _incomplete(name: str, code: int) -> str:
     """Why the command has not measured all, or ''. A contender that failed has its row, and is no reason."""
     from triton_vs_tilus.bench.rows.journal import Journal
 
-    failed = f"exit code {code}, log {_journal(name).with_suffix('.log')}"
+    journal = _journal(name)
+    failed = f"exit code {code}, log {journal.with_suffix('.log')}, rows so far in {journal}"
     if code not in (ExitCode.OK, ExitCode.FAILED):
         return failed
-    measured = {(row.problem.name, row.contender) for row in Journal(_journal(name)).rows()}
+    measured = {(row.problem.name, row.contender) for row in Journal(journal).rows()}
     missing = len(_asked(name).keys() - measured)
     return f"{missing} rows are missing, {failed}" if missing else ""
 

@@ -131,6 +131,37 @@ def test_a_terminated_recording_ends_its_commands(two_gpus, monkeypatch):
     assert ended.exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_recording_ends_one_that_does_not_end_itself(two_gpus, monkeypatch, capsys, number):
+    compare_py = two_gpus / "compare.py"
+    writes, _, exits = compare_py.read_text().rpartition("sys.exit(")
+    assert exits
+    compare_py.write_text(
+        "import signal, time\n"
+        "for number in (signal.SIGINT, signal.SIGTERM):\n"
+        "    signal.signal(number, signal.SIG_IGN)\n"
+        f"{writes}"
+        f"Path({str(two_gpus / 'began')!r}).write_text(str(os.getpid()))\n"
+        "time.sleep(600)\n"
+    )
+    monkeypatch.setattr(record, "GRACE_S", 0.2)
+
+    def interrupt():
+        while not (two_gpus / "began").exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=interrupt).start()
+    assert run_command(record.main, ["router-nk"]) == 128 + number
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((two_gpus / "began").read_text()), 0)
+    journal = two_gpus / "journals" / "recordings" / "router-nk.jsonl"
+    assert len(read_rows(journal)) == 1
+    said = capsys.readouterr()
+    assert f"router-nk: exit code -9, log {journal.with_suffix('.log')}, rows so far in {journal}" in said.out
+    assert "Traceback" not in said.err
+
+
 def test_what_passed_before_has_to_pass_again(two_gpus, capsys):
     assert run_command(record.main, ["router-nk"]) == 0
     file = two_gpus / "results" / "made-up" / "router-nk.jsonl"
