@@ -8,18 +8,20 @@ from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from typing import Any, Literal
 
+import msgspec
 import torch
 from torch import Tensor
 
 from triton_vs_tilus.bench.candidate import candidate
 from triton_vs_tilus.bench.ops import BASELINES
 from triton_vs_tilus.bench.rows.environment import not_installed
-from triton_vs_tilus.bench.rows.row import MATCHED
+from triton_vs_tilus.bench.rows.row import MATCHED, SearchRecord
 from triton_vs_tilus.bench.sources import is_stale
 from triton_vs_tilus.common import compilers, space, tuned
 from triton_vs_tilus.common.kernel import LANGUAGES, Config, Kernel, Language, nothing_to_search
 from triton_vs_tilus.common.problem import Problem
 
+SEARCH_FIELDS = frozenset(SearchRecord.__struct_fields__)
 # Imported when first asked for, each on its own: one that cannot be does not take the others along.
 PACKAGES = {
     Language.TORCH: "triton_vs_tilus.bench.references",
@@ -196,6 +198,14 @@ def pick(
         return config, "stale" if entry is not None and is_stale(kernel, entry) else found
     config, source = pick(find(kernel.full_name[: given.start()]), problem, slug)
     return replace(config, split_k=int(given[1])), "split" if source == "tuned" else source
+
+
+def search_of(kernel: Kernel, problem: Problem, slug: str) -> SearchRecord | None:
+    """The search of the table's entry for this very problem; None where nobody knows how far it came."""
+    entry = tuned.entry_of(kernel, problem, slug)
+    told = entry.get("search", {}) if entry is not None else {}
+    known = {name: value for name, value in told.items() if name in SEARCH_FIELDS}
+    return msgspec.convert(known, SearchRecord) if known.keys() == SEARCH_FIELDS else None
 
 
 def launched(kernel: Kernel, problem: Problem, slug: str) -> Config | None:

@@ -18,7 +18,7 @@ from triton_vs_tilus.bench.cli import ExitCode, run_command
 from triton_vs_tilus.bench.ops import OPS
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.frame import frame
-from triton_vs_tilus.bench.rows.row import BASELINE
+from triton_vs_tilus.bench.rows.row import BASELINE, SearchRecord
 from triton_vs_tilus.bench.rows.row import LANGUAGES as ROW_LANGUAGES
 from triton_vs_tilus.bench.show.answer import (
     MULTIPROCESSORS,
@@ -215,6 +215,11 @@ def test_every_line_of_the_table_has_its_times_cublas():
     floor = rows[0].floor["cold"].read_us
     assert cells["floor, reads the least bytes"] == (f"{floor:.1f}", f"{12.0 / floor:.2f}", "")
     assert cells[f"best triton: {VECTOR}"][2] == "searched before the kernel changed"
+    took = SearchRecord(tried=4, space=238, out_of_time=True, us=7.5, seconds=30.0, build_seconds=144.0)
+    lead = msgspec.structs.replace(rows[1], config_source="tuned", search=took)
+    cut_off = answers.answer(ROUTER, files={Path("made/rows.jsonl"): [rows[0], lead]})
+    told = {label: config for label, *_, config in table(cut_off, None)}
+    assert told[f"best triton: {VECTOR}"] == "searched for that shape; tried 4 of 238 configs, out of time"
     assert all(times for _, times, _ in cells.values())
     assert max(map(len, table_lines(found, None))) <= 100
 

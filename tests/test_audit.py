@@ -15,6 +15,7 @@ from triton_vs_tilus.bench import tuned as command
 from triton_vs_tilus.bench.cli import run_command
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.journal import Journal
+from triton_vs_tilus.bench.rows.row import SearchRecord
 from triton_vs_tilus.bench.search import audit
 from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.epilogue import Epilogue
@@ -40,7 +41,12 @@ def test_an_entry_of_a_former_kernel_is_stale_and_takes_part_as_before(tuned_tab
     assert {config for config, _ in picked.values()} == {CONFIG}
     assert [source for _, source in picked.values()] == ["tuned", "stale", "stale", "nearest"]
     assert tuned.pick(KERNEL, problem_of(64), "a-gpu")[1] == "tuned"  # a launcher need not know
+    told = {"tried": 4, "space": 9, "out_of_time": True, "us": 3.1, "seconds": 1.0, "build_seconds": 2.0}
+    tuned.write("a-gpu", [entry(problem_of(16), source=current, **told)], shipped=True)
+    found = {m: contenders.search_of(KERNEL, problem_of(m), "a-gpu") for m in (16, 32, 128)}
+    assert found == {16: SearchRecord(**told), 32: None, 128: None}
     assert made_rows.row().not_searched is False
+    assert structs.replace(made_rows.row(), search=found[16]).not_searched
     assert structs.replace(made_rows.row(), config_source="stale").not_searched
 
 

@@ -414,6 +414,20 @@ def test_a_config_that_was_not_searched_is_marked(source):
     assert "| ---: | ---: | ---: |" in made  # figures still, to be set flush right
 
 
+def test_a_search_that_ran_out_of_time_is_marked_and_told():
+    took = SearchRecord(tried=4, space=238, out_of_time=True, us=7.5, seconds=30.0, build_seconds=144.0)
+    rows = router_rows()
+    for of in rows:
+        of.search = took if of.contender == VECTOR else None
+    assert "| 8.0° (1.25x) * |" in tables.readme_table(rows)
+    cells = {line[0].split()[0]: line[-1] for line in tables.problem_table(rows[:3]).lines}
+    assert cells[VECTOR].endswith("; tried 4 of 238 configs, out of time") and "tried" not in cells[BASELINE]
+    for of in rows:
+        of.search = of.search and replace(of.search, out_of_time=False)
+    assert "| 8.0 (1.25x) * |" in tables.readme_table(rows)
+    assert tables.searches_of(rows) == {}  # of another run
+
+
 def standing_at(speedup: float, low: float, high: float, noise: float = 0.0):
     """A contender at T = 1 with this speed-up over torch.mm's 10 us."""
     made = row(VECTOR, 1, 10.0 / speedup, timings=("cold",))
@@ -507,7 +521,7 @@ def test_hosts_are_told_of_each_device_by_itself():
 
 def test_what_searches_took_is_a_line_a_kernel():
     took = SearchRecord(tried=24, space=100, out_of_time=False, us=7.5, seconds=30.0, build_seconds=144.0)
-    rows = [replace(row(VECTOR, tokens, 8.0), search=took) for tokens in (1, 16)]
+    rows = [replace(row(VECTOR, tokens, 8.0), search=took, config_source="search") for tokens in (1, 16)]
     shown = tables.searches_table(tables.searches_of([*rows, row(FP32, 1, 9.0)]))
     assert shown.lines == [[VECTOR, "2", "48 of 200", "6.0", "30", "0"]]
     assert [table.title for table in tables.tables(rows)][-2:] == ["searches", "summary"]

@@ -248,8 +248,8 @@ def test_lines_are_toggled_and_a_marker_tells_its_row(shown):
     row = next(row for row in rows if (row.contender, row.problem.m) == (best.contender, 2))
     told = shown.inner_text("#point")
     assert row.command in told and f"{best.median_us:.2f} us" in told and best.contender in told
-    hollow = shown.locator('#chart .mark[aria-label*="before the kernel changed"] [fill="var(--bg)"]').count()
-    assert hollow == shown.locator('#chart .mark[aria-label*="before the kernel changed"]').count() > 0
+    hollow = shown.locator('#chart .mark[aria-label*="a former kernel"] [fill="var(--bg)"]').count()
+    assert hollow == shown.locator('#chart .mark[aria-label*="a former kernel"]').count() > 0
     cold = shown.inner_text("#chart .legend") + shown.locator("#chart svg[role=group] polyline").first.get_attribute(
         "points"
     )

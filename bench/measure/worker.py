@@ -514,7 +514,9 @@ def _examine(referee: Referee, name: str, config: Config | None, result: Result)
         return result.fail(UNSUPPORTED, reason)
     source: ConfigSource = "search"
     if config is None:
-        config, source = contenders.pick(kernel, problem, tuned.slug_of(device))
+        slug = tuned.slug_of(device)
+        config, source = contenders.pick(kernel, problem, slug)
+        result.search = contenders.search_of(kernel, problem, slug) if source == "tuned" else None
     if config is not None:
         result.config, result.config_source = asdict(config), source
     if kernel.build is not None and device.type == "cuda":

@@ -45,7 +45,7 @@ def frame(rows: Iterable[Row], timing: TimingName | None = None) -> pd.DataFrame
     status            text
     config            mapping or None
     config_source     text or None
-    not_searched      bool: the config is not from a search of the kernel as it is, for this problem
+    not_searched      bool: the config is not from a search of the kernel as it is, for this problem, within its time
     borrowed          bool: the config is from a search for another problem, or from none
     is_baseline       bool
     is_control        bool

@@ -217,6 +217,9 @@ class SearchRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     seconds: float
     build_seconds: float
 
+    def __str__(self) -> str:
+        return f"tried {self.tried} of {self.space} configs{', out of time' * self.out_of_time}"
+
 
 class AgainstRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One language against the other: how many times as fast the row's contender is as `contender`, the same kernel.
@@ -239,7 +242,8 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
                    'stale' where the kernel or its space has changed since, or nobody knows), the one for another
                    problem or of the device's stand-in ('nearest'), a given split ('split'), the tuned one of another
                    kernel, in the other language or in its own ('matched'), the kernel's own rule ('heuristic')
-    search         of this run, where it found the config
+    search         that found the config: of this run, or as the tuned table tells of an entry for this problem; None
+                   where nobody knows
     timing, floor  by how it was timed
     against        by how it was timed: its speed over the other language's, where that was timed with it
     noise          |1 - ratio| of the baseline to itself under a second name, by how it was timed
@@ -299,9 +303,9 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
 
     @property
     def not_searched(self) -> bool:
-        """Whether its config was found for another shape or GPU, before the kernel or its space changed, or by no
-        search: by the kernel's own rule."""
-        return self.borrowed or self.config_source == "stale"
+        """Whether its config was found for another shape or GPU, before the kernel or its space changed, by a search
+        that ran out of time, or by no search: by the kernel's own rule."""
+        return self.borrowed or self.config_source == "stale" or (self.search is not None and self.search.out_of_time)
 
     @property
     def borrowed(self) -> bool:

@@ -18,7 +18,7 @@ def write_table(slug: str, rows: Iterable[Row]) -> Path:
     table, and returns its file; see common.tuned."""
     found: list[tuple[str, tuned.Entry]] = []
     for row in rows:
-        own = row.search is not None and not contenders.find(row.contender).tuned_as
+        own = row.config_source == "search" and not contenders.find(row.contender).tuned_as
         if row.status == PASSED and own and row.config is not None:
             entry: tuned.Entry = {"problem": row.problem.to_problem().key, "config": row.config, "search": _search(row)}
             found.append((row.contender, entry))

@@ -135,7 +135,7 @@ def cells(answer: Answer, language: str | None) -> list[tuple[str, str, str, str
 def _config(row: Row) -> str:
     """Where a kernel's config is from; of `linear` what it took, and where the config of that is from."""
     if is_kernel(row):
-        return CONFIGS.get(row.config_source or "", "")
+        return "; ".join(filter(None, [CONFIGS.get(row.config_source or "", ""), str(row.search or "")]))
     if written_in(row) not in LANGUAGES:
         return ""
     taken = f"takes {_taken(row)}"

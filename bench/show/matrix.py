@@ -2,8 +2,8 @@
 
 A cell holds the contenders of one language and one protocol; controls and baselines are in none. On each problem the
 fastest contender of a cell counts. The two languages of a pair are compared kernel by kernel, the same kernel in both,
-where both ran a config searched for the problem: otherwise the searches would be compared. A config searched for a
-former kernel counts, and is marked: both languages' were searched by one method.
+where both ran a config searched for the problem: otherwise the searches would be compared. A config from a
+search of a former kernel, or that ran out of time, counts, and is marked: both languages' were searched by one method.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from triton_vs_tilus.common.kernel import Language
 PAIR = (Language.TRITON.value, Language.TILUS.value)
 OVER_HEADING = f"{PAIR[1]} over\n{PAIR[0]}"
 OVER = OVER_HEADING.replace("\n", " ")
-FORMER = "°: with configs searched before the kernel changed"
+FORMER = "°: with configs from searches of a former kernel, or that ran out of time"
 LEAST = 3  # problems from which on extremes are shown
 CELL = ["protocol", "language"]
 
@@ -77,7 +77,8 @@ def matched(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
     config            whose config both ran, of PAIR, or 'own' where each ran its own
     ratio, low, high  the second language's speed over the first's, with its 95 % interval
     tie               whether the interval spans 1, or the ratio lies within the noise floor of 1
-    former            whether the second language's own config was searched for a former kernel
+    former            whether the second language's own config is of a search of a former kernel, or that ran out of
+                      time
     """
     lines = []
     for row in rows:
@@ -206,8 +207,8 @@ def twins(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
 
     kernel, problem, protocol; ratio: the second language's speed over the first's, paired over the rounds of their run;
     where that was not recorded by speed-ups, each of its own run; NaN where not both ran a config searched for the
-    problem; standing: 'ahead', 'behind' or 'tie', of the second; former: whether a config was searched for a former
-    kernel.
+    problem; standing: 'ahead', 'behind' or 'tie', of the second; former: whether a config is of a search of a
+    former kernel, or that ran out of time.
     """
     lines = contenders(rows, timing)
     lines = lines[(lines.status == PASSED) & lines.speedup.notna()]

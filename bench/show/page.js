@@ -412,7 +412,7 @@ function latency() {
     svg.append(lineOf(one, places.map((place) => place.join(",")).join(" ")));
     if (!one.shape) continue;
     const marks = one.points.map(([problem, row], i) => markOf(
-      `${one.name}, ${nameOf(problem)}: ${fixed(row.timing[state.clock].us, 2)} us, ${row.contender}${row.hollow ? ", config searched for another shape or GPU, or before the kernel changed" : ""}`,
+      `${one.name}, ${nameOf(problem)}: ${fixed(row.timing[state.clock].us, 2)} us, ${row.contender}${row.hollow ? `, ${D.unsearched}` : ""}`,
       () => tell(row), drawn("circle", { class: "ring", cx: places[i][0], cy: places[i][1], r: 11 }),
       markerOf(one, ...places[i], row.hollow)));
     rove([marks]);
@@ -425,7 +425,7 @@ function latency() {
 function tell(row) {
   const t = row.timing[state.clock];
   const times = isBaseline(row) ? "the baseline" : `${fixed(t.speedup, 2)}x the baseline (${fixed(t.low, 2)}-${fixed(t.high, 2)})`;
-  const config = row.config ? `${row.config} (${row.from}${row.hollow ? ": for another shape or GPU, or before the kernel changed" : ""})` : "no config";
+  const config = row.config ? `${row.config} (${row.from}${row.hollow ? `: ${D.unsearched}` : ""})` : "no config";
   $("point").replaceChildren(
     element("p", {}, element("b", {}, row.contender), ` ${nameOf(row.problem)}: ${fixed(t.us, 2)} us (${fixed(t.q1, 2)}-${fixed(t.q3, 2)}), ${times}`),
     element("p", {}, config), element("p", {}, element("code", {}, row.command)));

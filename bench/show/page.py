@@ -102,6 +102,7 @@ def data(files: Files) -> dict[str, Any]:
         "protocols": [protocol.value for protocol in Protocol],
         "clocks": {clock: TEMPERATURES[clock] for clock in CLOCKS},
         "first": FIRST,
+        "unsearched": UNSEARCHED,
         "far": answer.FAR,
         "notNear": answer.NOT_NEAR,
         "files": [_file(path, rows, strings) for path, rows in files.items()],
@@ -205,11 +206,12 @@ def _matched(rows: Sequence[Row], clock: TimingName, places: Mapping[str, int], 
 
 
 def _row(row: Row, problem: int, strings: _Strings) -> list[Any]:
-    """[problem, contender, language, protocol, config, its source, status, command but for the contender, whether it
-    contends, whether its config was not searched for it, {clock: figures}]."""
+    """[problem, contender, language, protocol, config, its source and search, status, command but for the
+    contender, whether it contends, whether its config was not searched for it, {clock: figures}]."""
     status = row.status if row.status == PASSED or not row.message else f"{row.status}: {row.message}"
     contends = row in queries.contending([row]) and row.status == PASSED
-    texts = (row.contender, _language(row), row.protocol, config_text(row.config), row.config_source or "", status)
+    origin = "; ".join(filter(None, [row.config_source, str(row.search or "")]))
+    texts = (row.contender, _language(row), row.protocol, config_text(row.config), origin, status)
     figures: dict[str, list[float | None]] = {}
     for clock in TIMINGS:
         if (timing := row.timing.get(clock)) is not None:

@@ -45,7 +45,7 @@ from triton_vs_tilus.bench.show.answer import head_lines, reason_lines
 from triton_vs_tilus.common.kernel import MatmulConfig
 from triton_vs_tilus.common.problem import Matmul
 
-UNSEARCHED = "config searched for another shape or GPU, or before the kernel changed"
+UNSEARCHED = "config from a search for another shape or GPU, of a former kernel, or that ran out of time"
 NOT_SEARCHED = f"° {UNSEARCHED}"
 
 FASTEST = "* fastest, † joint fastest: no lead beyond intervals and noise"
@@ -202,6 +202,11 @@ def config_text(config: Mapping[str, Any] | None) -> str:
     return " ".join([str(MatmulConfig(**{name: config[name] for name in common})), *own])
 
 
+def _searched_text(row: Row) -> str:
+    """Its config, and how far the search came that found it."""
+    return config_text(row.config) + (f"; {row.search}" if row.search else "")
+
+
 def reasons(rows: Iterable[Row]) -> list[str]:
     """Why contenders failed, and whose error is larger than is tolerated."""
     found = [f"{row.contender}: {row.status}: {row.message}" for row in rows if row.message and row.status != PASSED]
@@ -258,7 +263,7 @@ def problem_table(rows: Sequence[Row]) -> Table:
         if leading is not None and name in leading.index and (mark := fastest_mark(leading.loc[name])):
             best.add(index)
             name += mark
-        lines.append([name, row.protocol, *cells, _times_torch(row), row.status, config_text(row.config)])
+        lines.append([name, row.protocol, *cells, _times_torch(row), row.status, _searched_text(row)])
     title = f"{rows[0].workload} {problem.name}"
     others = [f"{timing} us" for timing in measured if timing != lead]
     return Table(
@@ -385,7 +390,7 @@ def searches_of(rows: Iterable[Row]) -> dict[str, list[SearchRecord]]:
     """By the contender that was searched in this run."""
     found: dict[str, list[SearchRecord]] = {}
     for row in rows:
-        if row.search is not None:
+        if row.config_source == "search" and row.search is not None:
             found.setdefault(row.contender, []).append(row.search)
     return found
 
