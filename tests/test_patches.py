@@ -15,6 +15,7 @@ import pytest
 import tilus
 from test_plain_blocks import PROBLEMS, lines
 from test_wgmma import KN, NK, WGMMA, instructions
+from test_wgmma_specialized import SPECIALIZED
 
 from triton_vs_tilus.bench import contenders
 
@@ -31,16 +32,19 @@ KERNELS = {
         KN,
         replace(WGMMA, block_m=64, block_n=128, block_k=64, num_warps=8),
     ),
+    "group": ("tilus/data_parallel", NK, replace(SPECIALIZED, split_k=1)),
 }
 REPLACED = """
 import json, sys
 from pathlib import Path
 
 from tilus.backends import codegen
+from tilus.backends.contexts import sync_ctx
 from tilus.backends.emitter import BaseInstEmitter
 from tilus.backends.emitters.cuda import wgmma as theirs
 from tilus.hidet.backend.codegen import UpdatedCUDACodeGen
 from tilus.hidet.ir.builders import FunctionBuilder
+from tilus.hidet.ir.primitives.cuda.sync import bar_sync_aligned
 from tilus.ir.instructions.cuda.wgmma import WgmmaMmaSSInst
 from tilus.ir.layout.inference.inference_rules.wgmma import WgmmaMmaSSRule
 from tilus.target import nvgpu_sm90a
@@ -52,6 +56,7 @@ from triton_vs_tilus.kernels_tilus import dependent_launch, plain_blocks
 
 # What the package has replaced is tilus' own again.
 codegen.FunctionBuilder = FunctionBuilder
+sync_ctx.bar_sync_aligned = bar_sync_aligned
 UpdatedCUDACodeGen.visit_Function = plain_blocks._function
 UpdatedCUDACodeGen.visit_LaunchKernelStmt = dependent_launch._launch
 theirs.WgmmaBaseEmitter.check_warp_group = check
@@ -68,10 +73,8 @@ def sources(name: str, folder: Path) -> list[str]:
     return cuda_source.cuda_sources(kernel, problem, config or kernel.default_config(problem), folder)
 
 
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory) -> Path:
+def checkout(folder: Path) -> Path:
     """tilus' installed sources, where its repository has them."""
-    folder = tmp_path_factory.mktemp("tilus")
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(tilus.__file__).parent, folder / "python" / "tilus", ignore=ignored)
     return folder
@@ -82,19 +85,23 @@ def git_apply(folder: Path, patch: Path, *options: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def patched(checkout) -> Path:
+def patched(tmp_path_factory) -> Path:
+    folder = checkout(tmp_path_factory.mktemp("tilus"))
     for patch in PATCHES:
-        git_apply(checkout, patch, "--check")
-        git_apply(checkout, patch)
-    return checkout
+        git_apply(folder, patch, "--check")
+        git_apply(folder, patch)
+    return folder
 
 
-def run(folder: Path, *command: str) -> str:
+def run(folder: Path, *command: str, status: int = 0) -> str:
     """Of a Python that has the tilus of this folder."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder / "python"), *filter(None, sys.path)])}
     done = subprocess.run([sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
+
+
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", "--continue-on-collection-errors", "tests")
 
 
 def test_each_patch_brings_a_test():
@@ -104,8 +111,19 @@ def test_each_patch_brings_a_test():
 
 
 def test_the_patched_tilus_passes_the_tests_of_the_patches(patched):
-    found = run(patched, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", "tests")
+    found = run(patched, *PYTEST)
     assert "passed" in found and "failed" not in found
+
+
+def test_without_its_patch_a_test_fails(tmp_path):
+    """Patch 1, which the tests of the others call, and of those the tests alone."""
+    first, *others = PATCHES
+    git_apply(checkout(tmp_path), first)
+    for patch in others:
+        git_apply(tmp_path, patch, "--include=tests/*")
+    found = run(tmp_path, *PYTEST, status=1)
+    failed = set(re.findall(r"^(?:FAILED|ERROR) (tests/\S+\.py)", found, re.MULTILINE))
+    assert failed == {name for patch in others for name in re.findall(r"\+\+\+ b/(tests/\S+)", patch.read_text())}
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +148,9 @@ def test_the_patched_tilus_issues_the_products_of_the_replacements(name, theirs,
     (our,), (their,) = sources(name, tmp_path), theirs[name]
     of_the_model = re.sub(r"[ab]_warpgroup_addr", "shared_addr", their)
     assert instructions(our) == instructions(of_the_model) != []
+
+
+def test_the_patched_tilus_syncs_a_group_as_the_replacement_does(theirs, tmp_path):
+    (our,), (their,) = sources("group", tmp_path), theirs["group"]
+    issued = re.findall(r"asm .*bar\.sync.*;", our)
+    assert issued == re.findall(r"asm .*bar\.sync.*;", their.replace("bar.cta.sync", "bar.sync")) != []
