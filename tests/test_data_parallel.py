@@ -1,15 +1,11 @@
 """data_parallel, in every language that has it; and how its persistent programs go from tile to tile."""
 
-import os
-import subprocess
-import sys
-
 import matmul_cases as cases
 import pytest
 import torch
+from ttgir import ttgir
 
 from triton_vs_tilus.bench import contenders
-from triton_vs_tilus.common import compilers
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus.configs import ENGINES
@@ -86,21 +82,6 @@ def test_it_is_asked_for_by_name():
     assert name in {kernel.full_name for kernel in contenders.choose(known, only=["data_parallel"])}
 
 
-COMPILE = """
-import sys
-from dataclasses import replace
-from pathlib import Path
-from triton_vs_tilus.bench import contenders
-from triton_vs_tilus.common.problem import Layout, Matmul
-from triton_vs_tilus.kernels_triton import offline
-kernel, problem = contenders.find("triton/data_parallel.persistent"), Matmul(4096, 4096, 4096, layout=Layout.NK)
-tile = dict(block_m=128, block_n=256, block_k=64, num_warps=8, num_stages=3)
-for tma in (False, True):
-    offline.compile_for("sm_90a", Path(sys.argv[1]) / str(tma))
-    kernel.build(problem, replace(kernel.default_config(problem), **tile, tma=tma))
-"""
-
-
 def loops(text: str) -> list[list[str]]:
     """The lines within each loop of a printed program, those of loops within it, too."""
     lines = text.splitlines()
@@ -114,11 +95,10 @@ def loops(text: str) -> list[list[str]]:
 
 def test_triton_copies_the_next_tile_during_this_one(tmp_path):
     """The loop of products is one over all tiles, in which tiles are stored: what is copied ahead ends with no tile."""
-    if reason := compilers.triton_lacks():
-        pytest.skip(reason)
-    compiled = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    subprocess.run([sys.executable, "-c", COMPILE, str(tmp_path)], env=compiled, check=True)
-    for tma in ("False", "True"):
-        (program,) = (tmp_path / tma).rglob("*.ttgir")
-        (within,) = (lines for lines in loops(program.read_text()) if any("warp_group_dot " in line for line in lines))
+    problem, name = Matmul(4096, 4096, 4096, layout=Layout.NK), "triton/data_parallel.persistent"
+    tile = dict(block_m=128, block_n=256, block_k=64, num_warps=8, num_stages=3)
+    default = contenders.find(name).default_config(problem)
+    configs = [cases.replace(default, **tile, tma=tma) for tma in (False, True)]
+    for program in ttgir(name, problem, configs, tmp_path):
+        (within,) = (lines for lines in loops(program) if any("warp_group_dot " in line for line in lines))
         assert any("tt.store" in line for line in within)

@@ -1,9 +1,6 @@
 """sliced_k, in both languages: what it computes, what its loads and products are compiled to, which syncs it needs."""
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from unittest import mock
 
@@ -13,6 +10,7 @@ import pytest
 import torch
 from tilus.ir.functors import IRRewriter
 from tilus.ir.instructions import SyncThreadsInst
+from ttgir import ttgir
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.diagnostics.resources import Task
@@ -61,30 +59,13 @@ def mma_task(language: str, block_n: int) -> Task:
     return Task(contenders.find(f"{language}/sliced_k.mma"), replace(ROUTER, m=16), config, "space", "sm_90a")
 
 
-COMPILE = """
-import sys
-from functools import partial
-from pathlib import Path
-from triton_vs_tilus.bench import contenders
-from triton_vs_tilus.common.kernel import MatmulConfig
-from triton_vs_tilus.common.problem import Layout, Matmul
-from triton_vs_tilus.kernels_triton import offline
-kernel = contenders.find("triton/sliced_k.mma")
-_, place, layout, columns = sys.argv
-config = MatmulConfig(16, int(columns), 1024, split_k=8, num_warps=8, num_stages=4)
-offline.compile_for("sm_90a", Path(place))
-offline.build(partial(kernel.build, Matmul(16, 256, 7168, layout=Layout(layout)), config))
-"""
-
-
 @pytest.mark.parametrize(("layout", "columns", "order_of_b"), [("nk", 4, "1, 2, 0"), ("kn", 16, "2, 1, 0")])
 def test_where_threads_cover_a_tile_triton_swizzles_its_rows_all_the_same(layout, columns, order_of_b, tmp_path):
     """By itself it does so up to 3.6 alone; see `batched_product`. Where products come before rows in the order of a
     tile in shared memory, it is products that are swizzled."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", COMPILE, str(tmp_path), layout, str(columns)]
-    subprocess.run(command, env=environment, check=True, capture_output=True)
-    (text,) = [path.read_text() for path in tmp_path.glob("*/*.ttgir")]
+    problem = Matmul(16, 256, 7168, layout=Layout(layout))
+    config = MatmulConfig(16, columns, 1024, split_k=8, num_warps=8, num_stages=4)
+    (text,) = ttgir("triton/sliced_k.mma", problem, [config], tmp_path)
     for tile, order in (("16x128", "2, 1, 0"), (f"128x{columns}", order_of_b)):
         (found,) = set(re.findall(rf"-> !ttg.memdesc<\d+x8x{tile}xbf16, (#shared\d*),", text))
         assert re.search(rf"{found} = .*order = \[{order}\]", text)

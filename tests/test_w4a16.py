@@ -11,6 +11,8 @@ import triton
 from cuda_source import cuda_sources
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.version import Version
+from ttgir import ttgir
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.bench import contenders
@@ -424,6 +426,26 @@ def test_warps_that_share_k_keep_the_weight_in_registers(task):
     stages, rows = config.num_stages - in_triton, 8 if in_triton and config.block_m == 4 else config.block_m
     a, weight = 2 * rows * config.block_k, config.block_n * config.block_k // 2
     assert gpu_kernel.shared <= stages * (a + weight + 4 * config.block_n * config.num_warps) + 1024
+
+
+@pytest.mark.xfail(
+    Version(triton.__version__) >= Version("3.8"),
+    reason="Triton 3.8 and 3.9 load A once for each of the 2 products, in two orders of K, and swizzle for neither",
+    raises=AssertionError,
+    strict=True,
+)
+@pytest.mark.parametrize(("m", "dtype"), [(4, FP16), (8, BF16), (16, FP16)])
+def test_triton_swizzles_the_rows_of_a_that_warps_share(m, dtype, tmp_path):
+    """16 bytes change places with those of 7 other rows: without, 8 rows of 128 numbers begin in one bank. Triton
+    chooses so of itself, from 8 rows on; 4 are filled up."""
+    problem = W4A16Matmul(m, 4096, 4096, dtype)
+    configs = [config for config in shared.wanted_sliced(problem) if config.num_stages == 3]
+    assert {config.num_warps for config in configs} == {4, 8, 16}
+    for config, text in zip(configs, ttgir("triton/w4a16.sliced_k", problem, configs, tmp_path), strict=True):
+        tile = rf"{config.num_warps}x{max(m, 8)}x128x[bf]+16"
+        (layout,) = set(re.findall(rf"-> !ttg.memdesc<\d+x{tile}, (#shared\d*),", text))
+        (swizzle,) = re.findall(rf"^{layout} = #ttg.swizzled_shared<{{(.*)}}>$", text, re.MULTILINE)
+        assert swizzle == "vec = 8, perPhase = 1, maxPhase = 8, order = [2, 1, 0]", config
 
 
 def test_four_bits_are_an_operand_as_they_stand(tmp_path):

@@ -1,0 +1,37 @@
+"""Triton's last form of a program before LLVM, TTGIR, which says where a tensor stands; without a GPU."""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from triton_vs_tilus.bench import contenders
+from triton_vs_tilus.common import compilers
+from triton_vs_tilus.common.kernel import Config
+from triton_vs_tilus.common.problem import Problem
+
+
+def ttgir(name: str, problem: Problem, configs: Sequence[Config], folder: Path) -> list[str]:
+    """Of a contender's kernel for sm_90a, one text a config; in a process of its own, as this one may interpret. Skips
+    the test where this machine cannot compile."""
+    if reason := compilers.triton_lacks():
+        pytest.skip(reason)
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    asked = pickle.dumps((name, problem, configs, folder))
+    subprocess.run([sys.executable, __file__], env=environment, input=asked, check=True, capture_output=True)
+    return [path.read_text() for number in range(len(configs)) for path in (folder / str(number)).rglob("*.ttgir")]
+
+
+if __name__ == "__main__":
+    from triton_vs_tilus.kernels_triton import offline
+
+    name, problem, configs, folder = pickle.load(sys.stdin.buffer)
+    kernel = contenders.find(name)
+    for number, config in enumerate(configs):
+        offline.compile_for("sm_90a", folder / str(number))
+        offline.build(partial(kernel.build, problem, config))
