@@ -33,10 +33,12 @@ def _product(a, b, out):
 
 
 def honest(a, b, out):
+    """The product, written to `out`."""
     return torch.mm(a, b, out=out)
 
 
 def honest_without_out(a, b):
+    """The product, in memory of its own."""
     return a @ b
 
 
@@ -59,14 +61,17 @@ def first_answer(a, b, out):
 
 
 def cached_by_address(a, b, out):
+    """What it returned the first time for these addresses."""
     return out.copy_(_answers.setdefault((a.data_ptr(), b.data_ptr()), a @ b))
 
 
 def uninitialized(a, b):
+    """Memory that nothing wrote."""
     return torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
 
 
 def writes_after(a, b, out):
+    """The product, and 3 numbers after its end."""
     torch.mm(a, b, out=out)
     out.as_strided((3,), (1,), out.storage_offset() + out.numel()).fill_(1.0)
     return out
@@ -79,6 +84,7 @@ def writes_before(a, b, out):
 
 
 def mutates_a(a, b, out):
+    """The product, and doubles A."""
     torch.mm(a, b, out=out)
     a.mul_(2)
     return out
@@ -120,6 +126,7 @@ def raises_at_length(a, b, out):
 
 
 def out_of_memory(a, b, out):
+    """Asks for more memory than there is."""
     if a.is_cuda:
         torch.empty(1 << 60, dtype=torch.uint8, device=a.device)
     raise MemoryError("none left")
@@ -146,6 +153,7 @@ class _Lazy(torch.Tensor):
 
 
 def lazy_subclass(a, b, out):
+    """A tensor of a class that computes when it is looked at."""
     return out.as_subclass(_Lazy)
 
 
@@ -157,6 +165,8 @@ def lazy_instance(a, b):
 
 
 def background_thread(a, b, out):
+    """A thread writes the product once the call has returned."""
+
     def later():
         time.sleep(0.2)
         torch.mm(a, b, out=out)
@@ -174,6 +184,7 @@ def thread_left_waiting(a, b, out):
 
 
 def patches_the_clock(a, b, out):
+    """Has events report a time of its own."""
     torch.cuda.Event.elapsed_time = lambda start, end: 0.001
     return torch.mm(a, b, out=out)
 
@@ -282,6 +293,7 @@ def skips_while_timed(a, b, out):
 
 
 def threads_while_timed(a, b, out):
+    """Well behaved for as long as it is looked at one by one, then a thread writes late."""
     if _call_number("threads") <= LOOKED_AT:
         return _product(a, b, out)
     threading.Timer(0.2, torch.mm, (a, b), {"out": out}).start()
@@ -317,6 +329,7 @@ def idles_in_a_fifth(a, b, out):
 
 
 def illegal_access(a, b, out):
+    """Writes where no memory is."""
     import triton
     import triton.language as tl
 
@@ -329,11 +342,13 @@ def illegal_access(a, b, out):
 
 
 def spins(a, b, out):
+    """A GPU kernel that does not end."""
     torch.cuda._sleep(1 << 60)
     return out
 
 
 def other_stream(a, b, out):
+    """On a stream that does not wait for the caller's."""
     stream = _answers.setdefault("stream", torch.cuda.Stream())
     with torch.cuda.stream(stream):
         torch.mm(a, b, out=out)
@@ -351,6 +366,7 @@ def other_stream_in_order(a, b, out):
 
 
 def waits(a, b, out):
+    """Waits for the GPU before it returns."""
     torch.mm(a, b, out=out)
     torch.cuda.synchronize()
     return out
@@ -362,10 +378,12 @@ def spins_while_timed(a, b, out):
 
 
 def illegal_access_while_timed(a, b, out):
+    """Well behaved for as long as it is looked at one by one, then writes where no memory is."""
     return illegal_access(a, b, out) if _call_number("illegal") > LOOKED_AT else torch.mm(a, b, out=out)
 
 
 def wrong_after_a_while(a, b, out):
+    """Zeros, from a number of calls on."""
     return out.zero_() if _call_number("wrong") > LOOKED_AT else torch.mm(a, b, out=out)
 
 
@@ -388,6 +406,7 @@ def lingers_on_a_stream(a, b, out):
 
 
 def sets_l2_aside(a, b, out):
+    """Sets a part of L2 aside for itself."""
     from cuda.bindings import driver
 
     driver.cuCtxSetLimit(driver.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 16 << 20)

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.rows import answers, queries
-from triton_vs_tilus.bench.rows.journal import Journal
-from triton_vs_tilus.bench.rows.row import BASELINE, FloorRecord
+from triton_vs_tilus.bench.rows.journal import Journal, to_line
+from triton_vs_tilus.bench.rows.row import BASELINE, PASSED, WRONG, EnvironmentRecord, FloorRecord, Verdict
 from triton_vs_tilus.bench.show import docs, plots, resources
 from triton_vs_tilus.bench.show.claims import figures, listed
 from triton_vs_tilus.bench.show.ladder import STEPS
@@ -47,6 +47,26 @@ def test_pages_are_renewed_between_their_markers(results, tmp_path):
     assert "| 1 | 10.0 | 8.0 (1.25x) * | 12.5 (0.80x) |" in first
     assert f"| T | {BASELINE} | {VECTOR} |\n" in second
     assert docs.update([doc]) == []
+
+
+def test_verdicts_of_adversaries_are_counted_by_device(results, tmp_path):
+    doc = page(tmp_path, "verdicts")
+    docs.update([doc])
+    assert doc.read_text() == "<!-- verdicts -->\n<!-- /verdicts -->\n"
+    environment = EnvironmentRecord(device="NVIDIA H200", git="0123abc")
+    told = {"does": "", "expected": WRONG, "expected_message": "stale", "time": "2026-11-26T00:00:00+00:00"}
+    made = [
+        Verdict(adversary="cached", status=WRONG, message="it is stale", environment=environment, **told),
+        Verdict(adversary="hangs", status=PASSED, message="", environment=environment, **told),
+    ]
+    file = tmp_path / "results" / "h200" / "referee" / "adversaries.jsonl"
+    file.parent.mkdir()
+    file.write_text("".join(map(to_line, made)))
+    docs.update([doc])
+    assert "1 of 2 got the verdict that was expected; `hangs`: passed" in doc.read_text()
+    assert "[`adversaries.jsonl`](../results/h200/referee/adversaries.jsonl), `0123abc`)" in doc.read_text()
+    assert "Recorded on NVIDIA H200, 2026-11-26." in doc.read_text()
+    assert [path.stem for path in queries.recorded()] == ["router-nk"]  # verdicts are no rows
 
 
 def test_a_name_with_a_device_takes_its_file_alone(results, tmp_path):

@@ -1,17 +1,19 @@
 """The referee against adversaries: each gets its own row with the right status, and costs no other its row."""
 
 from dataclasses import replace
-from pathlib import Path
 
+import adversaries
 import pytest
 import torch
+import verdicts
+from verdicts import name_of, rows_of
 
-from triton_vs_tilus.bench.contenders import find
 from triton_vs_tilus.bench.measure import suspicion, worker
 from triton_vs_tilus.bench.measure.clock import Clocks, Samples
 from triton_vs_tilus.bench.measure.nvml import Reading
-from triton_vs_tilus.bench.measure.process import Child, Died
-from triton_vs_tilus.bench.measure.worker import AGAIN, Failure, Options, Result, Timing, measure
+from triton_vs_tilus.bench.measure.process import Died
+from triton_vs_tilus.bench.measure.worker import AGAIN, Failure, Options, Result, Timing
+from triton_vs_tilus.bench.rows.journal import read_verdicts
 from triton_vs_tilus.bench.rows.row import (
     BASELINE,
     CRASHED,
@@ -21,13 +23,11 @@ from triton_vs_tilus.bench.rows.row import (
     WRONG,
     AccuracyRecord,
 )
-from triton_vs_tilus.bench.search.build import builders
 from triton_vs_tilus.common.accuracy import Accuracy
 from triton_vs_tilus.common.problem import Layout, Matmul
 
 pytestmark = pytest.mark.xdist_group("worker")  # its fixtures are long: once, not once a process
 
-ADVERSARIES = Path(__file__).parent / "adversaries.py"
 PROBLEM = Matmul(8, 16, 64, layout=Layout.NK)
 
 EXPECTED = {
@@ -64,21 +64,11 @@ EXPECTED = {
 }
 
 
-def name_of(function: str) -> str:
-    return f"candidate/{ADVERSARIES}:{function}"
-
-
-def rows_of(functions, options: Options, problem: Matmul = PROBLEM):
-    contenders = [find(BASELINE), *(find(name_of(function)) for function in functions)]
-    with Child(options.deadline_s) as child, builders(options.deadline_s) as children:
-        rows = list(measure("test", problem, contenders, options, child, children))
-    assert sorted(row.contender for row in rows) == sorted(kernel.full_name for kernel in contenders)
-    return {row.contender.rpartition(":")[2]: row for row in rows}
-
-
 @pytest.fixture(scope="module")
 def checked():
-    return rows_of(EXPECTED, Options(device="cpu", deadline_s=30.0))  # an abort takes a while on a busy machine
+    return rows_of(
+        EXPECTED, Options(device="cpu", deadline_s=30.0), PROBLEM
+    )  # an abort takes a while on a busy machine
 
 
 @pytest.mark.parametrize("function", EXPECTED)
@@ -97,6 +87,19 @@ def test_the_baseline_is_judged_like_anyone(checked):
 
 def test_without_a_gpu_nothing_is_timed(checked):
     assert all(row.timing == {} and not row.clocks.available and row.clocks.reason for row in checked.values())
+
+
+def test_verdicts_are_kept_as_lines(checked, tmp_path):
+    path = tmp_path / "referee" / "adversaries.jsonl"
+    kept = verdicts.keep(path, checked, {"honest": (PASSED, ""), "writes_nothing": (WRONG, "stale")})
+    assert kept == read_verdicts(path) and [each.as_expected for each in kept] == [True, False]
+    assert [(each.adversary, each.status) for each in kept] == [("honest", PASSED), ("writes_nothing", WRONG)]
+    assert kept[1].message == checked["writes_nothing"].message and kept[1].environment.torch
+
+
+@pytest.mark.parametrize("function", verdicts.ON_A_GPU)
+def test_every_adversary_of_a_gpu_says_what_it_does(function):
+    assert getattr(adversaries, function).__doc__
 
 
 def checked_here(function: str, problem: Matmul = PROBLEM) -> Result:
@@ -230,47 +233,14 @@ def test_a_death_that_is_nobodys_is_everybodys():
 @pytest.mark.gpu
 @pytest.mark.xdist_group("on_the_device")  # beside the others, whose hangs take as long
 class TestOnTheDevice:
-    PROBLEM = Matmul(64, 256, 7168, layout=Layout.NK)
-    EXPECTED = {  # noqa: RUF012
-        "honest": (PASSED, ""),
-        "illegal_access": (CRASHED, "illegal memory access"),
-        "spins": (TIMED_OUT, "deadline"),
-        "other_stream": (WRONG, "current stream"),
-        "other_stream_in_order": (PASSED, ""),
-        "waits": (PASSED, "a call waits for the GPU"),
-        "cached_by_address": (WRONG, "stale"),
-        "writes_after": (WRONG, "outside"),
-        "mutates_a": (WRONG, "changes its input a"),
-        "uninitialized": (WRONG, ""),
-        "out_of_memory": (OUT_OF_MEMORY, ""),
-        "spins_while_timed": (TIMED_OUT, "while timed"),
-        "illegal_access_while_timed": (CRASHED, "while timed"),
-        "wrong_after_a_while": (WRONG, "while timed"),
-        "lazy_subclass": (WRONG, "returns _Lazy"),
-        "background_thread": (WRONG, ""),
-        "patches_the_clock": (WRONG, "replaces what it is measured by"),
-        "cached_but_for_the_first": (WRONG, "while timed cold"),
-        "skips_while_timed": (WRONG, "while timed cold"),
-        "threads_while_timed": (WRONG, "while timed cold"),
-        "other_stream_while_timed": (WRONG, "while timed cold"),
-        "lingers_on_a_stream": (WRONG, "while timed cold"),
-        "sets_l2_aside": (WRONG, "sets L2 aside"),
-        "batches_and_skips": (WRONG, " in a CUDA graph adds "),
-        "once_a_capture": (WRONG, "call 2 of "),
-        "leaves_out_a_fifth": (WRONG, "call 41 of "),
-        "idles_in_a_fifth": (WRONG, "call 41 of "),
-        "honest_without_out": (PASSED, ""),
-    }
-
     @pytest.fixture(scope="class")
     def rows(self):
-        return rows_of(self.EXPECTED, Options(deadline_s=20.0, rounds=10), self.PROBLEM)
+        return verdicts.rows_on_a_gpu()
 
-    @pytest.mark.parametrize("function", EXPECTED)
+    @pytest.mark.parametrize("function", verdicts.ON_A_GPU)
     def test_everyone_gets_the_right_row(self, rows, function):
-        row = rows[function]
-        status, message = self.EXPECTED[function]
-        assert row.status == status and message in row.message, (row.status, row.message)
+        verdict = verdicts.verdict(rows[function], verdicts.ON_A_GPU[function])
+        assert verdict.as_expected, (verdict.status, verdict.message)
 
     @pytest.mark.parametrize("function", [BASELINE, "honest", "honest_without_out"])
     def test_the_honest_are_timed_every_way(self, rows, function):
@@ -289,7 +259,7 @@ class TestOnTheDevice:
 
         for _ in range(2):
             if max(apart()) > 0.02:
-                rows = rows_of(["honest"], Options(deadline_s=20.0, timings=("cold",)), self.PROBLEM)
+                rows = rows_of(["honest"], Options(deadline_s=20.0, timings=("cold",)), verdicts.PROBLEM)
         speedup, noise = apart()
         assert speedup < 0.05 and noise < 0.02
 

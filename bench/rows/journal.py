@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import msgspec
 
-from triton_vs_tilus.bench.rows.row import SCHEMA, Key, Launch, Record, Row, Stage
+from triton_vs_tilus.bench.rows.row import SCHEMA, Key, Launch, Record, Row, Stage, Verdict
 
 LOG = logging.getLogger("bench")
-R = TypeVar("R", Row, Launch, Stage)
+R = TypeVar("R", Row, Launch, Stage, Verdict)
 
 
 class InvalidRows(ValueError):
@@ -79,6 +79,11 @@ def read_launches(path: str | Path) -> list[Launch]:
 def read_stages(path: str | Path) -> list[Stage]:
     """The stages of a JSON-lines file. Raises InvalidRows, also where it holds none; OSError."""
     return _read_some(path, Stage)
+
+
+def read_verdicts(path: str | Path) -> list[Verdict]:
+    """The verdicts of a JSON-lines file. Raises InvalidRows, also where it holds none; OSError."""
+    return _read_some(path, Verdict)
 
 
 def to_line(record: Record) -> str:

@@ -9,8 +9,8 @@ from typing import TypeVar
 from msgspec.structs import asdict
 
 from triton_vs_tilus.bench import ROOT
-from triton_vs_tilus.bench.rows.journal import read_launches, read_rows, read_stages
-from triton_vs_tilus.bench.rows.row import PASSED, TIMINGS, Launch, ProblemRecord, Row, Stage, TimingName
+from triton_vs_tilus.bench.rows.journal import read_launches, read_rows, read_stages, read_verdicts
+from triton_vs_tilus.bench.rows.row import PASSED, TIMINGS, Launch, ProblemRecord, Row, Stage, TimingName, Verdict
 
 LAUNCH_SPREAD = 1.15  # between the empty launches of hosts of one kind; of two kinds seen they lay 1.3 apart
 RESULTS = ROOT / "bench" / "results"
@@ -135,3 +135,8 @@ def recorded_launches(name: str = "*") -> dict[Path, list[Launch]]:
 def recorded_stages(name: str = "*") -> dict[Path, list[Stage]]:
     """The checked-in files of stages that were timed alone, named as in `recorded`. Raises InvalidRows."""
     return {path: read_stages(path) for path in _files(name, "stages")}
+
+
+def recorded_verdicts(name: str = "*") -> dict[Path, list[Verdict]]:
+    """The checked-in files of what the referee said of adversaries, named as in `recorded`. Raises InvalidRows."""
+    return {path: read_verdicts(path) for path in _files(name, "referee")}

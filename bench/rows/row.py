@@ -1,5 +1,5 @@
-"""What a row is: one contender's result on one problem; what a launch is, as Nsight Compute counted it; and what a
-stage is, a part of a contender that was timed alone.
+"""What a row is: one contender's result on one problem; what a launch is, as Nsight Compute counted it; what a
+stage is, a part of a contender that was timed alone; and what a verdict is, of an adversary.
 
 The structs check what they are made from: a field that is missing, unknown or of another type is an error that names
 it. Times are in microseconds. A field that older rows lack has a default, and is not written where it has that.
@@ -402,4 +402,30 @@ class Stage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return msgspec.to_builtins(self)
 
 
-Record = Row | Launch | Stage
+class Verdict(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What the referee said of one adversary. Fields that a row has too mean the same.
+
+    adversary  a function of tests/adversaries.py
+    does       what it does, in its own words
+    expected   the status that it should get, with a message that contains expected_message
+    """
+
+    adversary: str
+    does: str
+    expected: Status
+    expected_message: str
+    status: Status
+    message: str
+    environment: EnvironmentRecord
+    time: str
+
+    @property
+    def as_expected(self) -> bool:
+        return self.status == self.expected and self.expected_message in self.message
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return msgspec.to_builtins(self)
+
+
+Record = Row | Launch | Stage | Verdict

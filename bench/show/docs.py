@@ -23,6 +23,8 @@ figure is typed and no quotation goes stale.
                                                      this name to the other's; the folder '.' holds the file itself
     <!-- regimes:h200 router-nk:16x* crossover:64x64x8192* -->
                                                      the fastest at problems of these files, and how to call it
+    <!-- verdicts -->                                whom the referee judged as expected, on each GPU; nothing where no
+                                                     device has any
     <!-- versions -->                                which versions were run, on what
     <!-- across:router-nk router-tlx -->             Triton's kernels under each Triton that recorded it, or these files
     <!-- claims -->                                  every claim and its verdict
@@ -88,7 +90,7 @@ from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 MARKED = re.compile(
     r"(<!-- (results|ladder|matrix|plots|printed|claims|counters|stages|code|spaces|moved|regimes|map|"
-    r"searches|versions|across|resources|published)(?::(\S+))?((?: \S+)*) -->\n)"
+    r"searches|verdicts|versions|across|resources|published)(?::(\S+))?((?: \S+)*) -->\n)"
     r".*?(<!-- /\2 -->)",
     re.DOTALL,
 )
@@ -155,6 +157,19 @@ def printed(name: str) -> list[str]:
     if not files:
         raise ValueError(f"printed:{name}: no device has {name}.txt under bench/results")
     return [f"On {file.parent.name}:\n\n```\n{file.read_text().rstrip()}\n```\n" for file in files]
+
+
+def verdicts(folder: Path) -> list[str]:
+    """How many adversaries got the verdict that was expected, and who got another, of every device, as Markdown for a
+    page in this folder."""
+    made = []
+    for path, found in queries.recorded_verdicts("adversaries").items():
+        others = [f"; `{each.adversary}`: {each.status}" for each in found if not each.as_expected]
+        told = f"{len(found) - len(others)} of {len(found)} got the verdict that was expected{''.join(others)}"
+        file = f"[`{path.name}`]({Path(os.path.relpath(path, folder)).as_posix()})"
+        revisions = ", ".join(sorted({f"`{each.environment.git}`" for each in found}))
+        made.append(f"{told} ({file}, {revisions}). {tables.source_of(found)}.\n")
+    return made
 
 
 def moved(name: str, before: str, after: str, percent: str) -> list[str]:
@@ -495,7 +510,9 @@ class _Page:
 
     def fresh(self, match: re.Match[str]) -> str:
         begin, what, name, words, end = match.groups()
-        if what == "versions":
+        if what == "verdicts":
+            made = verdicts(self.path.parent)
+        elif what == "versions":
             made = [versions_table().markdown()]
         elif what == "claims":
             made = [recorded_table().markdown()]

@@ -40,6 +40,7 @@ from triton_vs_tilus.bench.rows.row import (
     Stage,
     TimingName,
     TimingRecord,
+    Verdict,
 )
 from triton_vs_tilus.bench.show.answer import head_lines, reason_lines
 from triton_vs_tilus.common.kernel import MatmulConfig
@@ -539,7 +540,7 @@ def _legend(rows: Sequence[Row], lead: TimingName | None) -> str:
     return f"Microseconds ({temperature}, median), x: times as fast as {baseline_name(rows)}; {marks}"
 
 
-def source_of(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage]) -> str:
+def source_of(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage] | Sequence[Verdict]) -> str:
     """Device, versions and dates that the rows were recorded with."""
     devices = []
     for environment in dict.fromkeys(row.environment for row in rows):
@@ -551,7 +552,7 @@ def source_of(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage]) -> str:
     return f"Recorded on {'; '.join(dict.fromkeys(devices))}, {when}{_hosts_text(rows)}"
 
 
-def _hosts_text(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage]) -> str:
+def _hosts_text(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage] | Sequence[Verdict]) -> str:
     """What a reader has to know where a device's rows are from hosts of different launch cost."""
     timed = [row for row in rows if isinstance(row, Row)]
     devices = dict.fromkeys(row.environment.device for row in timed)

@@ -1,0 +1,126 @@
+"""What the referee says of each adversary on a GPU, a JSON line each.
+
+    python tests/verdicts.py [FILE]
+
+It takes minutes, most of them those of the adversaries that hang. FILE: in place of
+bench/results/<gpu>/referee/adversaries.jsonl. Exits 1 where a verdict is another than expected.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import adversaries
+import torch
+
+from triton_vs_tilus.bench.contenders import find
+from triton_vs_tilus.bench.measure.process import Child
+from triton_vs_tilus.bench.measure.worker import Options, measure
+from triton_vs_tilus.bench.rows import queries
+from triton_vs_tilus.bench.rows.journal import to_line
+from triton_vs_tilus.bench.rows.row import (
+    BASELINE,
+    CRASHED,
+    OUT_OF_MEMORY,
+    PASSED,
+    TIMED_OUT,
+    WRONG,
+    Row,
+    Status,
+    Verdict,
+)
+from triton_vs_tilus.bench.search.build import builders
+from triton_vs_tilus.common import tuned
+from triton_vs_tilus.common.problem import Layout, Matmul
+
+ADVERSARIES = Path(__file__).with_name("adversaries.py")
+PROBLEM = Matmul(64, 256, 7168, layout=Layout.NK)
+Expected = tuple[Status, str]  # and what the message contains
+ON_A_GPU: dict[str, Expected] = {
+    "honest": (PASSED, ""),
+    "illegal_access": (CRASHED, "illegal memory access"),
+    "spins": (TIMED_OUT, "deadline"),
+    "other_stream": (WRONG, "current stream"),
+    "other_stream_in_order": (PASSED, ""),
+    "waits": (PASSED, "a call waits for the GPU"),
+    "cached_by_address": (WRONG, "stale"),
+    "writes_after": (WRONG, "outside"),
+    "mutates_a": (WRONG, "changes its input a"),
+    "uninitialized": (WRONG, ""),
+    "out_of_memory": (OUT_OF_MEMORY, ""),
+    "spins_while_timed": (TIMED_OUT, "while timed"),
+    "illegal_access_while_timed": (CRASHED, "while timed"),
+    "wrong_after_a_while": (WRONG, "while timed"),
+    "lazy_subclass": (WRONG, "returns _Lazy"),
+    "background_thread": (WRONG, ""),
+    "patches_the_clock": (WRONG, "replaces what it is measured by"),
+    "cached_but_for_the_first": (WRONG, "while timed cold"),
+    "skips_while_timed": (WRONG, "while timed cold"),
+    "threads_while_timed": (WRONG, "while timed cold"),
+    "other_stream_while_timed": (WRONG, "while timed cold"),
+    "lingers_on_a_stream": (WRONG, "while timed cold"),
+    "sets_l2_aside": (WRONG, "sets L2 aside"),
+    "batches_and_skips": (WRONG, " in a CUDA graph adds "),
+    "once_a_capture": (WRONG, "call 2 of "),
+    "leaves_out_a_fifth": (WRONG, "call 41 of "),
+    "idles_in_a_fifth": (WRONG, "call 41 of "),
+    "honest_without_out": (PASSED, ""),
+}
+
+
+def name_of(function: str) -> str:
+    return f"candidate/{ADVERSARIES}:{function}"
+
+
+def rows_of(functions: Iterable[str], options: Options, problem: Matmul) -> dict[str, Row]:
+    """The rows of these adversaries, and that of the baseline by its own name."""
+    contenders = [find(BASELINE), *(find(name_of(function)) for function in functions)]
+    with Child(options.deadline_s) as child, builders(options.deadline_s) as children:
+        rows = list(measure("test", problem, contenders, options, child, children))
+    assert sorted(row.contender for row in rows) == sorted(kernel.full_name for kernel in contenders)
+    return {row.contender.rpartition(":")[2]: row for row in rows}
+
+
+def rows_on_a_gpu() -> dict[str, Row]:
+    return rows_of(ON_A_GPU, Options(deadline_s=20.0, rounds=10), PROBLEM)
+
+
+def verdict(row: Row, expected: Expected) -> Verdict:
+    """Of an adversary's row."""
+    function = row.contender.rpartition(":")[2]
+    status, message = expected
+    return Verdict(
+        adversary=function,
+        does=" ".join((getattr(adversaries, function).__doc__ or "").split()),
+        expected=status,
+        expected_message=message,
+        status=row.status,
+        message=row.message.replace(str(ADVERSARIES), "tests/adversaries.py"),
+        environment=row.environment,
+        time=row.time,
+    )
+
+
+def keep(path: Path, rows: dict[str, Row], expected: dict[str, Expected]) -> list[Verdict]:
+    """The verdicts on the adversaries that something is expected of, which the file then holds."""
+    found = [verdict(rows[function], expected[function]) for function in expected]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(map(to_line, found)))
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    if not torch.cuda.is_available():
+        sys.exit("there is no CUDA device; without one tests/test_worker.py runs what it can")
+    folder = queries.RESULTS / tuned.slug_of(torch.device("cuda", 0)) / "referee"
+    path = Path(arguments[0]) if arguments else folder / "adversaries.jsonl"
+    found = keep(path, rows_on_a_gpu(), ON_A_GPU)
+    for each in found:
+        if not each.as_expected:
+            print(f"{each.adversary}: {each.status}, expected {each.expected}: {each.message}")
+    print(f"{path}: {sum(each.as_expected for each in found)} of {len(found)} as expected")
+    return 0 if all(each.as_expected for each in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
