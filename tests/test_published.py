@@ -11,7 +11,7 @@ from matmul_cases import assert_right, run
 from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.diagnostics.resources import Task
 from triton_vs_tilus.bench.references.published_tilus import matmul
-from triton_vs_tilus.bench.references.published_triton import decompose_k, or_reduce, template, w4a16
+from triton_vs_tilus.bench.references.published_triton import decompose_k, kernelllm, makora, or_reduce, template, w4a16
 from triton_vs_tilus.bench.references.published_triton import matmul as triton_tutorial
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
@@ -198,6 +198,65 @@ def test_tritons_tutorial_sits_out_with_a_reason(problem, reason):
     assert reason in triton_tutorial.KERNEL.supports(problem, None)
 
 
+# What generators wrote, of the kernel-generation study.
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [Matmul(130, 72, 200, FP16), Matmul(65, 264, 50, BF16, layout=Layout.NK), Matmul(3, 40, 50, BF16, FP32)],
+    ids=ids,
+)
+def test_makoras_product_is_right(problem, device):
+    """Ragged in all three sizes; a strided C."""
+    kernel, inputs = makora.KERNEL, problem.inputs(device)
+    (config,) = kernel.configs(problem)
+    wide = torch.full((problem.m, 2 * problem.n), float("nan"), dtype=problem.out_dtype, device=device)
+    out = run(kernel, problem, inputs, out=wide[:, ::2], out_dtype=problem.out_dtype)
+    assert_right(kernel, problem, Judge(problem, inputs), out, config)
+    assert wide[:, 1::2].isnan().all()
+
+
+@pytest.mark.parametrize("problem", [Matmul(64, 48, 32, BF16), Matmul(3, 5, 32, BF16)], ids=ids)
+def test_kernelllms_product_is_right(problem, device):
+    kernel, inputs = kernelllm.KERNEL, problem.inputs(device)
+    judge = Judge(problem, inputs)
+    for config in (None, *kernel.configs(problem)):
+        assert_right(kernel, problem, judge, run(kernel, problem, inputs, config=config), config)
+
+
+def test_kernelllms_configs_divide_the_operands():
+    """A of 64 x 32, B of 32 x 3: 96 elements, which blocks of 32 alone divide."""
+    assert kernelllm.KERNEL.configs(Matmul(4096, 4352, 4224)) == kernelllm.CONFIGS
+    space = kernelllm.KERNEL.configs(Matmul(64, 3, 32))
+    assert space == (kernelllm.CONFIGS[1], kernelllm.CONFIGS[4])
+    assert "multiples of 128 and 64" in kernelllm.KERNEL.supports(Matmul(64, 3, 32), kernelllm.CONFIGS[0])
+
+
+def test_kernelllm_takes_contiguous_tensors_alone():
+    a, b = torch.zeros(64, 128, dtype=BF16), torch.zeros(64, 64, dtype=BF16)
+    with pytest.raises(ValueError, match="contiguous tensors, as published"):
+        kernelllm.KERNEL.launch(a[:, :64], b)
+
+
+@pytest.mark.parametrize(
+    ("design", "problem", "reason"),
+    [
+        (makora.KERNEL, Matmul(64, 64, 64, FP32), "as tf32"),
+        (makora.KERNEL, Matmul(64, 64, 64, epilogue=Epilogue.RELU), "no epilogue; asked for: relu"),
+        (makora.KERNEL, Matmul(1 << 16, 16, 1 << 15), "32 bits"),
+        (makora.KERNEL, Matmul(16, 1 << 23, 16), "65536 blocks along N"),
+        (kernelllm.KERNEL, Matmul(64, 64, 64, FP16), "are bf16"),
+        (kernelllm.KERNEL, Matmul(64, 64, 64, epilogue=Epilogue.RELU), "no epilogue; asked for: relu"),
+        (kernelllm.KERNEL, Matmul(64, 64, 64, layout=Layout.NK), r"[K, N] alone"),
+        (kernelllm.KERNEL, Matmul(1 << 16, 16, 1 << 15), "32 bits"),
+        (kernelllm.KERNEL, Matmul(3, 5, 7), "A has 21 elements and B 35; accepted: multiples of any of its blocks"),
+    ],
+    ids=ids,
+)
+def test_what_generators_wrote_sits_out_with_a_reason(design, problem, reason):
+    assert reason in design.supports(problem, None)
+
+
 # The W4A16 SplitK paper.
 
 
@@ -262,7 +321,7 @@ def tasks():
     with triton.knobs.runtime.scope():
         triton.knobs.runtime.interpret = False
         for kernel in PUBLISHED:
-            if kernel.variant in ("optimized", "v5", "", "splitk", "reduce"):
+            if kernel.variant in ("optimized", "v5", "", "makora", "splitk", "reduce"):
                 problem = OF_ITS_DOCUMENT[kernel.full_name.partition(".")[0]]
                 yield Task(kernel, problem, kernel.default_config(problem), "space", "sm_90a")
 
