@@ -21,11 +21,13 @@ PUBLISHED = "-published"  # how the recordings of the sources' own kernels end, 
 _STUDY = f"{_only('published_triton/decompose_k')} {_REDUCED} --timing cold,graph --rounds 20"
 _AUTOTUNED = _only("torch/compile.max_autotune_no_cudagraphs")
 _IN_TRITON = "published_triton", "triton"
+_IN_TORCH = _only("torch/decompose_k.eager", "torch/decompose_k.compiled")
 _PAPER = _only("published_triton/w4a16", "triton/w4a16.atomic", "triton/w4a16.data_parallel")
 # One launch that adds atomically, in all three; and two launches, the study's other design.
 _BESIDE_TLX = f"{_only('tlx/decompose_k', 'triton/atomic', 'tilus/atomic')} --timing cold,graph --rounds 20"
 _SKINNY = ("epilogue-bf16", "matmul-bf16", "matmul-fp16", "matmul-fp32")
 _CORNERS = ((16, 8192), (64, 32768))
+_MODES = ((16, 8192), (32, 16384), (64, 32768))  # where the study compared modes of torch.compile
 _EVERY_OTHER = tuple((m, k) for m in (16, 32, 48, 64) for k in (8192, 16384, 24576, 32768))
 
 
@@ -87,7 +89,8 @@ RECORDINGS = {
         [
             "--workload router",
             _only("cublaslt", "torch/compile.default", "torch/compile.max_autotune_parameter"),
-            _only("torch/compile.max_autotune_no_cudagraphs", "torch/decompose_k", "flashinfer", "cute_dsl", "helion"),
+            _only("torch/compile.max_autotune_no_cudagraphs", "flashinfer", "cute_dsl", "helion"),
+            _IN_TORCH,
             _only("sliced_k.fma", "decompose_k.vector_pdl", "triton/cluster", "tilus/cluster"),
             "--timing cold,graph,warm --rounds 40",
         ]
@@ -122,8 +125,7 @@ RECORDINGS = {
     # What the study holds its kernels against, and no search makes: on all of its shapes.
     **{
         f"skinny-{suite}-compiled": (
-            f"--workload skinny-{suite} {_only('torch/compile.default', 'torch/decompose_k')} "
-            "--timing cold,graph --rounds 20"
+            f"--workload skinny-{suite} {_only('torch/compile.default')} {_IN_TORCH} --timing cold,graph --rounds 20"
         )
         for suite in _SKINNY
     },
@@ -148,9 +150,17 @@ RECORDINGS = {
         )
         for dtype in ("bf16", "fp16", "fp32")
     },
+    # Its decompose-K in torch, compiled in both modes that it compared.
+    "skinny-modes": " ".join(
+        [
+            *(_skinny(_MODES, kind) for kind in ("bf16-kn-relu", "bf16-kn", "fp32-kn")),
+            _only("torch/decompose_k"),
+            "--timing cold --rounds 40",
+        ]
+    ),
     # By T the study has custom-op autotuning for each T and, dispatched over ranges of M, one graph for all.
     f"router{PUBLISHED}": (
-        f"--workload router {_only('torch/decompose_k', 'torch/custom_op.fused', 'torch/custom_op.fused_dynamic')} "
+        f"--workload router {_IN_TORCH} {_only('torch/custom_op.fused', 'torch/custom_op.fused_dynamic')} "
         f"{_AUTOTUNED} {_STUDY}"
     ),
     f"square-tutorial{PUBLISHED}": " ".join(

@@ -330,10 +330,11 @@ def test_decompose_k_is_offered_where_it_is_asked_for_and_nowhere_else(monkeypat
 
 
 @pytest.mark.gpu
-def test_a_graph_of_its_own_is_not_captured_in_another(device):
-    kernel, problem = named("torch/compile.max_autotune"), Matmul(16, 64, 2048)
+@pytest.mark.parametrize("name", ["torch/compile.max_autotune", "torch/decompose_k.max_autotune"])
+def test_a_graph_of_its_own_is_not_captured_in_another(name, device):
+    kernel, problem = named(name), Matmul(16, 64, 2048)
     inputs = problem.inputs(device)
-    call = launcher(kernel, problem, None)
+    call = launcher(kernel, problem, kernel.default_config(problem))
     judge = Judge(problem, inputs)
     assert all(judge.judge(call(inputs, None)).ok for _ in range(3))
     with pytest.raises(RuntimeError, match="CUDA graph of its own"), torch.cuda.graph(torch.cuda.CUDAGraph()):

@@ -19,6 +19,9 @@ from torch import Tensor
 
 from triton_vs_tilus.common.problem import Matmul
 
+AS_GRAPH = "max-autotune"  # the mode of torch.compile that replays a CUDA graph
+NO_CUDAGRAPHS = "max-autotune-no-cudagraphs"
+
 # The calls in a generated program: of a library, of a generated kernel (on a CPU: C++), of an operator not lowered.
 _CALLS = re.compile(
     r"extern_kernels\.(\w+)\(|(triton_\w+)\.run\(|^ +(cpp_\w+)\(|torch\.ops\.(\w+\.\w+)\.\w+\(", re.MULTILINE
@@ -72,8 +75,11 @@ class Compiled:
 
     def __call__(self, problem: Matmul, *tensors: Tensor | None, **constants: Any) -> Tensor:
         """The function's result. The first call for a problem and these constants compiles, and raises what
-        torch.compile raises. RuntimeError where nothing was compiled; RecompileError where one program is not enough
-        for another M."""
+        torch.compile raises. RuntimeError where nothing was compiled, and where a CUDA graph of its own would be
+        captured in another; RecompileError where one program is not enough for another M."""
+        on_gpu = tensors[0] is not None and tensors[0].is_cuda
+        if self.mode == AS_GRAPH and on_gpu and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("it replays a CUDA graph of its own")
         compiled_for, constant = _compiled_for(replace(problem, m=1)), tuple(constants.values())
         key, program = (self, problem, *constant), (self, problem if self.dynamic is False else None, *constant)
         if self.marked is not None:
@@ -94,6 +100,12 @@ class Compiled:
         self.program = in_words(code[-1])
         compiled_for[key] = compiled_for[program] = compiled
         return result
+
+    def note(self, copied: str = "A and B") -> str:
+        """What a reader of rows has to know: what was generated last, and what a CUDA graph of its own has copied."""
+        as_graph = self.mode == AS_GRAPH and torch.cuda.is_available()
+        copies = f"; each call copies {copied} into its CUDA graph's memory" if as_graph else ""
+        return f"compiled to {self.program}{copies}"
 
 
 @contextmanager

@@ -29,8 +29,7 @@ import torch
 from torch import Tensor
 
 from triton_vs_tilus.bench.references import decompose_k
-from triton_vs_tilus.bench.references.compiling import Compiled
-from triton_vs_tilus.bench.references.torch_compile import NO_CUDAGRAPHS
+from triton_vs_tilus.bench.references.compiling import NO_CUDAGRAPHS, Compiled
 from triton_vs_tilus.common.checks import matmul_problem
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Kernel, Language, MatmulConfig

@@ -3,8 +3,9 @@
     partials[s] = A[:, band s] @ B[band s, :]     torch.bmm, fp32 out, S bands of K / S
     C = epilogue(sum over s of partials[s])       in fp32, one rounding to C's dtype
 
-eager      bmm, sum, the epilogue and the rounding are launches of their own
-compiled   torch.compile in its mode max-autotune-no-cudagraphs: the sum and all that follows it are one kernel
+eager          bmm, sum, the epilogue and the rounding are launches of their own
+compiled       torch.compile in its mode max-autotune-no-cudagraphs: the sum and all that follows it are one kernel
+max_autotune   the same in its mode max-autotune: replayed as a CUDA graph, which A and B are copied for at each call
 
 The split is the config: `--tune` searches it like a kernel's, and without a search the heuristic gives every SM about
 one 64x64 block of the bmm. C is newly allocated by torch, as in torch_compile. Source: the decompose-K study
@@ -19,8 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from triton_vs_tilus.bench.references.compiling import Compiled
-from triton_vs_tilus.bench.references.torch_compile import NO_CUDAGRAPHS
+from triton_vs_tilus.bench.references.compiling import AS_GRAPH, NO_CUDAGRAPHS, Compiled
 from triton_vs_tilus.common.checks import matmul_problem
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Kernel, Language, Space
@@ -72,7 +72,7 @@ def _launcher(run: Callable[..., Tensor]) -> Callable[..., Tensor]:
         config: Split | None = None,
     ) -> Tensor:
         """C [M, N] = epilogue(a [M, K] @ b [K, N]), newly allocated. Accepts and raises what
-        common.checks.matmul_problem does. Raises NotImplementedError for half precision on a CPU."""
+        common.checks.matmul_problem does. Raises NotImplementedError for half precision on a CPU, and as Compiled."""
         problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
         if problem.dtype is not torch.float32 and not a.is_cuda:
             raise NotImplementedError(f"torch.bmm of {problem.dtype} into fp32 needs a GPU")
@@ -127,8 +127,10 @@ def _kernel(variant: str, run: Callable[..., Tensor], note: Callable[[], str]) -
 
 
 _COMPILED = Compiled(product, NO_CUDAGRAPHS)
+_REPLAYED = Compiled(product, AS_GRAPH)
 
 KERNELS = (
     _kernel("eager", lambda problem, *tensors, **constants: product(*tensors, **constants), lambda: ""),
-    _kernel("compiled", _COMPILED, lambda: f"compiled to {_COMPILED.program}"),
+    _kernel("compiled", _COMPILED, _COMPILED.note),
+    _kernel("max_autotune", _REPLAYED, _REPLAYED.note),
 )

@@ -34,14 +34,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from triton_vs_tilus.bench.references.compiling import Compiled
+from triton_vs_tilus.bench.references.compiling import AS_GRAPH, NO_CUDAGRAPHS, Compiled
 from triton_vs_tilus.common.checks import matmul_problem
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Kernel, Language, MatmulConfig
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
-
-NO_CUDAGRAPHS = "max-autotune-no-cudagraphs"
 
 
 def product(a: Tensor, b: Tensor, bias: Tensor | None, *, epilogue: Epilogue, out_dtype: torch.dtype) -> Tensor:
@@ -78,8 +76,6 @@ def matmul(
     """C [M, N] = epilogue(a [M, K] @ b [K, N]), newly allocated. Accepts and raises what
     common.checks.matmul_problem does. Raises RuntimeError where its own CUDA graph would be captured in another."""
     problem = matmul_problem(a, b, epilogue, bias, out, out_dtype)
-    if compiled.mode == "max-autotune" and a.is_cuda and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("it replays a CUDA graph of its own")
     return compiled(problem, a, b, bias, epilogue=epilogue, out_dtype=problem.out_dtype)
 
 
@@ -101,13 +97,6 @@ def _kernel(
     function, marked = (product, _as_parameters) if parameter else (product, None)
     compiled = Compiled(function, mode, options, around, marked=marked)
 
-    def note() -> str:
-        as_graph = mode == "max-autotune" and torch.cuda.is_available()
-        copies = (
-            f"; each call copies {'A' if parameter else 'A and B'} into its CUDA graph's memory" if as_graph else ""
-        )
-        return f"compiled to {compiled.program}{copies}"
-
     return Kernel(
         name="compile",
         variant=variant,
@@ -122,7 +111,7 @@ def _kernel(
         roundings=lambda config: 1,
         workspace_bytes=lambda problem, config: None,
         launches=None,
-        note=note,
+        note=partial(compiled.note, "A") if parameter else compiled.note,
         on_request=True,
     )
 
@@ -139,8 +128,8 @@ def _on_a_gpu(problem: Matmul, config: None = None) -> str | None:
 
 KERNELS = (
     _kernel("default", "default"),
-    _kernel("max_autotune", "max-autotune"),
-    _kernel("max_autotune_parameter", "max-autotune", parameter=True),
+    _kernel("max_autotune", AS_GRAPH),
+    _kernel("max_autotune_parameter", AS_GRAPH, parameter=True),
     _kernel("max_autotune_no_cudagraphs", NO_CUDAGRAPHS),
     _kernel("decompose_k", NO_CUDAGRAPHS, {"triton.decompose_k_threshold": 0}, _offers_forgotten, _offered),
     _kernel(
