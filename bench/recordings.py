@@ -215,6 +215,15 @@ RECORDINGS = {
             "--timing cold,graph --rounds 40",
         ]
     ),
+    # K with few powers of two, and so with few even bands, beside one with many; ours cut K into uneven ones.
+    "uneven-k-published": " ".join(
+        [
+            *(f"--shape {m}x{m}x{k}" for m in (16, 64) for k in (8192, 8200, 10248, 12296)),
+            "--layout kn --dtype bf16",
+            _only("published_triton/decompose_k.first", "published_triton/decompose_k.optimized", "decompose_k.vector"),
+            "--timing cold,graph --rounds 40",
+        ]
+    ),
     # What generators write, and what the gate says of it: casts around cuBLAS, sizes as constants, sums in C's dtype.
     "candidates": " ".join(
         [
