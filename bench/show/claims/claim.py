@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 import pandas as pd
+from packaging.version import Version
 
 from triton_vs_tilus.bench import workloads
 from triton_vs_tilus.bench.rows.row import ProblemRecord
@@ -41,12 +42,16 @@ class Claim:
     A claim of a source's own kernel is judged by the rows of that kernel as published; what the same rule says of ours
     is told beside it.
 
-    where   the problems, as a condition of pandas' query on m, n, k and dtype; all where empty
-    there   what the source ran, where that is not what its name says
-    gpus    parts of the names of the GPUs that the figures depend on; others tell figures, and no verdict
-    triton  the beginning of the version of Triton that the figures depend on; likewise
-    unlike  why rows from here tell figures, and no verdict, whatever made them
-    note    what else a reader of the rule has to know
+    where     the problems, as a condition of pandas' query on m, n, k and dtype; all where empty
+    setup     what it was made of; its source's where empty
+    there     what the source ran, where that is not what its name says
+    gpus      parts of the names of the GPUs that the figures depend on; others tell figures, and no verdict
+    triton    the beginning of the version of Triton that the figures depend on; likewise
+    torch     the oldest version of torch that the figures depend on; likewise
+    unlike    why rows from here tell figures, and no verdict, whatever made them
+    without   why there is no verdict, as long as no row tests the rule
+    stand_in  the rule whose figures are told as long
+    note      what else a reader of the rule has to know
     """
 
     text: str
@@ -54,10 +59,14 @@ class Claim:
     rule: Rule
     workload: str = "*"
     where: str = ""
+    setup: str = ""
     there: str = ""
     gpus: Sequence[str] = ()
     triton: str = ""
+    torch: str = ""
     unlike: str = ""
+    without: str = ""
+    stand_in: Rule | None = None
     note: str = ""
 
     @property
@@ -68,14 +77,17 @@ class Claim:
 
     @property
     def _only(self) -> str:
-        """'on an A100', 'with Triton 3.4'"""
-        gpus = f"on an {' or '.join(self.gpus)}" if self.gpus else ""
-        return " ".join(filter(None, [gpus, f"with Triton {self.triton}" if self.triton else ""]))
+        """'on an A100', 'with Triton 3.4', 'with torch 2.12 or newer'"""
+        *others, last = self.gpus or [""]
+        gpus = f"on an {' or '.join(filter(None, [', '.join(others), last]))}" if self.gpus else ""
+        triton = f"with Triton {self.triton}" if self.triton else ""
+        torch = f"with torch {self.torch} or newer" if self.torch else ""
+        return " ".join(filter(None, [gpus, triton, torch]))
 
     @property
-    def setup(self) -> str:
-        """What the claim was made of."""
-        return "; ".join(filter(None, [self.source.setup, self.there]))
+    def made_of(self) -> str:
+        """What the source ran, and on what."""
+        return "; ".join(filter(None, [self.setup or self.source.setup, self.there]))
 
     @property
     def selection(self) -> str:
@@ -96,9 +108,11 @@ class Claim:
         if rule == self.rule:
             return found
         own = self._told(rule, evidence)
-        if own.verdict == NO_ROWS or self._chosen(rule, evidence).empty:
+        in_place = set(rule.contenders) - set(self.rule.contenders)
+        if own.verdict == NO_ROWS or named(self._chosen(rule, evidence), *in_place).empty:
             return found
-        return replace(found, measured=f"{found.measured}; ours: {own.measured} ({own.verdict})")
+        told = own.measured.removeprefix(f"{found.why}; ")
+        return replace(found, measured=f"{found.measured}; ours: {told} ({own.verdict})")
 
     def _told(self, rule: Rule, evidence: Evidence) -> Finding:
         """Of several devices, with their names."""
@@ -106,10 +120,12 @@ class Claim:
         if not rule.contenders or len(devices) < 2:
             return self._finding(rule, evidence)
 
-        def telling(pair: tuple[str, Finding]) -> tuple[int, bool, int]:
+        def telling(pair: tuple[str, Finding]) -> tuple[int, bool, bool, bool, int]:
             device, finding = pair
-            is_there = finding.verdict in DECIDED and bool(self.source.gpu) and self.source.gpu in device
-            return _TELLING[finding.verdict], not is_there, -len(self._chosen(rule, evidence.by_device[device]))
+            is_there = bool(self.source.gpu) and self.source.gpu in device
+            rows = self._chosen(rule, evidence.by_device[device])
+            empty, few = not finding.figure, self._is_few(finding)
+            return _TELLING[finding.verdict], empty, few, not is_there, -len(rows)
 
         ranked = sorted(((each, self._finding(rule, evidence.by_device[each])) for each in devices), key=telling)
         first = ranked[0][1]
@@ -130,15 +146,40 @@ class Claim:
         absent = ": ".join(filter(None, [f"no rows {self._only}", self.source.not_here]))
         why = self.unlike or (absent if there.empty and self._only else "")
         try:
-            finding = rule.finding(chosen if there.empty else there)
+            finding = self._with_shapes(rule.finding(chosen if there.empty else there))
         except Untested as untested:
+            if untested.verdict == NO_ROWS and self.without:
+                return self._without(evidence)
             return Finding(why, NOT_TESTABLE) if why else Finding(str(untested), untested.verdict)
         if why:
-            made_with = chosen[["device", "triton"]].drop_duplicates().itertuples(index=False)
-            here = ", ".join(dict.fromkeys(f"{line.device}, Triton {line.triton}" for line in made_with))
-            return Finding(f"{why}; {here}: {finding.measured}", NOT_TESTABLE, finding.problems, finding.figure)
-        few = finding.problems is not None and 2 * finding.problems < self.asked
-        return replace(finding, verdict=FEW_ROWS) if few else finding
+            return self._told_alone(why, chosen, finding)
+        return replace(finding, verdict=FEW_ROWS) if self._is_few(finding) else finding
+
+    def _is_few(self, finding: Finding) -> bool:
+        return finding.problems is not None and 2 * finding.problems < self.asked
+
+    def _without(self, evidence: Evidence) -> Finding:
+        """Where no row tests the rule: why, and the figures of the rule that stands in."""
+        if self.stand_in:
+            try:
+                chosen = self._chosen(self.stand_in, evidence)
+                return self._told_alone(self.without, chosen, self._with_shapes(self.stand_in.finding(chosen)))
+            except Untested:
+                pass
+        return Finding(self.without, NOT_TESTABLE)
+
+    def _told_alone(self, why: str, rows: pd.DataFrame, finding: Finding) -> Finding:
+        """The figures of these rows, and why they are no verdict."""
+        name = "torch" if self.torch else "Triton"
+        made_with = rows[["device", name.lower()]].drop_duplicates().itertuples(index=False, name=None)
+        here = ", ".join(f"{device}, {name} {version}" for device, version in made_with)
+        return replace(finding, measured=f"{why}; {here}: {finding.measured}", verdict=NOT_TESTABLE, why=why)
+
+    def _with_shapes(self, finding: Finding) -> Finding:
+        """Says where two contenders were compared on fewer shapes than the claim is about."""
+        if finding.compared is None or finding.compared >= self.asked:
+            return finding
+        return replace(finding, measured=f"{finding.measured}; {finding.compared} of the {self.asked} shapes recorded")
 
     def _chosen(self, rule: Rule, evidence: Evidence) -> pd.DataFrame:
         frame = evidence.launches if rule.counted else evidence.rows
@@ -151,10 +192,12 @@ class Claim:
 
     def _as_there(self, frame: pd.DataFrame) -> pd.Series:
         """Of each row, whether it was made on what the claim's figures depend on."""
-        pairs = zip(frame["device"], frame["triton"], strict=True)
+        made_with = zip(frame["device"], frame["triton"], frame["torch"], strict=True)
         alike = [
-            (not self.gpus or any(gpu in device for gpu in self.gpus)) and str(triton).startswith(self.triton)
-            for device, triton in pairs
+            (not self.gpus or any(gpu in device for gpu in self.gpus))
+            and str(triton).startswith(self.triton)
+            and (not self.torch or (torch is not None and Version(Version(torch).base_version) >= Version(self.torch)))
+            for device, triton, torch in made_with
         ]
         return pd.Series(alike, index=frame.index, dtype=bool)
 

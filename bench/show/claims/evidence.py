@@ -59,16 +59,16 @@ def _by_time(lines: list[dict[str, object]]) -> pd.DataFrame:
 
 
 SHARED = ["workload", "problem", "m", "n", "k", "dtype", "contender", "protocol", "config", "status", "message"]
-SHARED += ["device", "triton", "time"]
-OF_ROWS = ["row", "config_source", "not_searched", "bitwise_equal", "times_torch", "workspace_bytes", "measurement"]
-OF_ROWS += ["timing", "median_us", "speedup", "speedup_low", "speedup_high", "times_floor"]
+SHARED += ["device", "torch", "triton", "time"]
+OF_ROWS = ["row", "config_source", "not_searched", "bitwise_equal", "times_torch", "workspace_bytes", "launches"]
+OF_ROWS += ["measurement", "timing", "median_us", "speedup", "speedup_low", "speedup_high", "times_floor"]
 
 
 def _shared(record: Row | Launch) -> dict[str, object]:
     problem = record.problem
     sizes = {"m": problem.m, "n": problem.n, "k": problem.k, "dtype": problem.dtype}
     own = ("workload", "contender", "protocol", "config", "status", "message", "time")
-    made_with = {"device": record.environment.device, "triton": record.environment.triton}
+    made_with = {name: getattr(record.environment, name) for name in ("device", "torch", "triton")}
     return {"problem": problem.name, **made_with, **sizes, **{name: getattr(record, name) for name in own}}
 
 
@@ -80,6 +80,7 @@ def _lines_of_row(number: int, row: Row) -> list[dict[str, object]]:
         "bitwise_equal": row.bitwise_equal,
         "times_torch": row.accuracy.times_torch,
         "workspace_bytes": row.workspace_bytes,
+        "launches": row.launches,
         "measurement": row.measurement[1],
     }
     figures = ("median_us", "speedup", "speedup_low", "speedup_high", "times_floor")

@@ -7,7 +7,7 @@ confirmed. `finding` computes the figures and the verdict from the rows of its c
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from operator import itemgetter
 from statistics import geometric_mean, mean, median
@@ -15,6 +15,7 @@ from typing import Protocol
 
 import pandas as pd
 
+from triton_vs_tilus.bench import ROOT
 from triton_vs_tilus.bench.rows.row import BASELINE, PASSED
 from triton_vs_tilus.bench.show.claims.evidence import (
     NOT_TESTABLE,
@@ -33,6 +34,7 @@ CONFIRMED = "confirmed"
 CONTRADICTED = "contradicted"
 
 LEAST_TOLERANCE = 0.05
+CLOSE = 0.001  # medians that are told to be close; they keep their order
 
 Statistic = Callable[[Sequence[float]], float]
 STATISTICS: Mapping[str, Statistic] = {"median": median, "mean": mean, "geometric mean": geometric_mean, "largest": max}
@@ -45,12 +47,16 @@ class Finding:
     measured  the figures, for a reader
     problems  for a claim about a suite, how many of its problems have configs that were searched for them
     figure    the one figure that decides, e.g. '1.36x'; empty where there is not one
+    compared  for two contenders, on how many problems
+    why       why there is no verdict, with which the figures begin; empty where there is one
     """
 
     measured: str
     verdict: str
     problems: int | None = None
     figure: str = field(default="", compare=False)
+    compared: int | None = field(default=None, compare=False)
+    why: str = field(default="", compare=False)
 
 
 class Rule(Protocol):
@@ -84,6 +90,23 @@ class OfOne:
         return (self.contender,)
 
 
+@dataclass(frozen=True)
+class OfSeveral:
+    """What rules share that look at the rows of several contenders alike."""
+
+    contenders: Sequence[str]
+
+    counted = False
+
+
+class WithoutRows:
+    """What rules share that no row tests."""
+
+    counted = False
+    text = "by counting"
+    contenders = ()
+
+
 # One contender against another.
 
 
@@ -113,9 +136,8 @@ class Ahead(OfTwo):
 
     def finding(self, rows: pd.DataFrame) -> Finding:
         pairs = compared(rows, self.one, self.other)
-        ahead = int((pairs["standing"] == "ahead").sum())
-        holds, searched = ahead >= self.share * len(pairs), int(pairs["searched"].sum())
-        return Finding(spread(pairs), verdict(holds), searched, f"{ahead} of {len(pairs)}")
+        ahead = _ahead(pairs)
+        return _of_pairs(pairs, ahead >= self.share * len(pairs), f"{ahead} of {len(pairs)}")
 
 
 @dataclass(frozen=True)
@@ -124,8 +146,8 @@ class NeverAhead(OfTwo):
 
     def finding(self, rows: pd.DataFrame) -> Finding:
         pairs = compared(rows, self.one, self.other)
-        ahead = int((pairs["standing"] == "ahead").sum())
-        return Finding(spread(pairs), verdict(not ahead), int(pairs["searched"].sum()), f"{ahead} of {len(pairs)}")
+        ahead = _ahead(pairs)
+        return _of_pairs(pairs, not ahead, f"{ahead} of {len(pairs)}")
 
 
 @dataclass(frozen=True)
@@ -144,11 +166,17 @@ class Ratio(OfTwo):
     def finding(self, rows: pd.DataFrame) -> Finding:
         pairs = compared(rows, self.one, self.other, self.one_config)
         value = STATISTICS[self.statistic](pairs["ratio"].tolist())
-        measured = spread(pairs)
-        if self.statistic != "median":
-            measured = f"{self.statistic} {value:.3f}x, {measured}"
-        holds, searched = self.low <= value <= self.high, int(pairs["searched"].sum())
-        return Finding(measured, verdict(holds), searched, f"{value:.2f}x")
+        found = _of_pairs(pairs, self.low <= value <= self.high, f"{value:.2f}x")
+        other = f"{self.statistic} {value:.3f}x, " if self.statistic != "median" else ""
+        return replace(found, measured=other + found.measured)
+
+
+def _ahead(pairs: pd.DataFrame) -> int:
+    return int((pairs["standing"] == "ahead").sum())
+
+
+def _of_pairs(pairs: pd.DataFrame, holds: bool, figure: str) -> Finding:
+    return Finding(spread(pairs), verdict(holds), int(pairs["searched"].sum()), figure, len(pairs))
 
 
 def about(one: str, other: str, claimed: float, statistic: str = "median") -> Ratio:
@@ -293,7 +321,9 @@ class SameOrder(InTwoDtypes):
             fastest_first = sorted((-medians[dtype, name], place) for place, name in enumerate(self.against_torch))
             order = [self.against_torch[place] for _, place in fastest_first]
             orders.append(order)
-            parts.append(f"{dtype}: {', '.join(f'{name} {medians[dtype, name]:.3f}x' for name in order)}")
+            close = sum(abs(medians[dtype, name] - 1) <= CLOSE for name in order)
+            near = f", {close} of {len(order)} within {CLOSE:.1%} of torch.mm"
+            parts.append(f"{dtype}: {', '.join(f'{name} {medians[dtype, name]:.3f}x' for name in order)}{near}")
         measured = f"{'; '.join(parts)}; {on_shapes(searched)}"
         return Finding(measured, verdict(orders[0] == orders[1]), 2 * int(searched.sum()))
 
@@ -329,11 +359,11 @@ class Errors(OfTwo):
 
 @dataclass(frozen=True)
 class Tiles(OfOne):
-    """tiles: those of the searched configs, by M = N."""
+    """tiles: those of which one is the most frequent of the searched configs, by M = N."""
 
     tiles: Mapping[int, Sequence[str]]
 
-    text = "all of the searched configs"
+    text = "the most frequent of the searched configs"
 
     def finding(self, rows: pd.DataFrame) -> Finding:
         last = latest(rows)
@@ -343,7 +373,7 @@ class Tiles(OfOne):
             sizes = " and ".join(map(str, self.tiles))
             raise Untested(f"no rows of {self.contender} with a config searched for M = N = {sizes}")
         text = "; ".join(f"M = N = {size}: {_counts(tiles)}" for size, tiles in found.items())
-        holds = all(set(found[size]) <= set(self.tiles[size]) for size in found)
+        holds = all(found[size].most_common(1)[0][0] in self.tiles[size] for size in found)
         return Finding(text, verdict(holds), sum(tiles.total() for tiles in found.values()))
 
 
@@ -377,12 +407,9 @@ class Winners(OfOne):
 
 
 @dataclass(frozen=True)
-class ReluApart:
+class ReluApart(OfSeveral):
     """Every program of Inductor's with decompose-K has a kernel of its own for ReLU, by the row's message."""
 
-    contenders: Sequence[str]
-
-    counted = False
     text = "in every program with decompose-K"
 
     def finding(self, rows: pd.DataFrame) -> Finding:
@@ -399,13 +426,10 @@ class ReluApart:
 
 
 @dataclass(frozen=True)
-class RepeatsEqual:
+class RepeatsEqual(OfSeveral):
     """Repeats of a call give bitwise the same result; or, with `always` False, not on every problem."""
 
-    contenders: Sequence[str]
     always: bool = True
-
-    counted = False
 
     @property
     def text(self) -> str:
@@ -420,6 +444,22 @@ class RepeatsEqual:
         share = f"{equal} of {len(ran)}"
         holds = (equal == len(ran)) is self.always
         return Finding(f"repeats bitwise equal on {share} rows", verdict(holds), figure=share)
+
+
+@dataclass(frozen=True)
+class SeveralLaunches(OfOne):
+    """Every call launches more than one kernel."""
+
+    text = "two launches or more"
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        last = latest(rows)
+        ran = last[last["status"] == PASSED].dropna(subset="launches")
+        if ran.empty:
+            raise Untested(f"no rows of {self.contender} that passed")
+        launches = Counter(ran["launches"].astype(int))
+        text = ", ".join(f"{count} launch{'es' * (count > 1)} in {times} rows" for count, times in launches.items())
+        return Finding(text, verdict(min(launches) > 1), ran["problem"].nunique())
 
 
 @dataclass(frozen=True)
@@ -442,12 +482,9 @@ class WorkspaceShare(OfTwo):
 
 
 @dataclass(frozen=True)
-class NoWorkspaceUnsplit:
+class NoWorkspaceUnsplit(OfSeveral):
     """At one split the kernel has no workspace, and so no semaphore."""
 
-    contenders: Sequence[str]
-
-    counted = False
     text = "no workspace at one split"
 
     def finding(self, rows: pd.DataFrame) -> Finding:
@@ -483,12 +520,9 @@ class CompiledTo(OfOne):
 
 
 @dataclass(frozen=True)
-class NeverDecomposes:
+class NeverDecomposes(OfSeveral):
     """No program of these has decompose-K, by the row's message."""
 
-    contenders: Sequence[str]
-
-    counted = False
     text = "in no program"
 
     def finding(self, rows: pd.DataFrame) -> Finding:
@@ -548,12 +582,9 @@ class Crossover(OfTwo):
 
 
 @dataclass(frozen=True)
-class SplittingPays:
+class SplittingPays(OfSeveral):
     """On every problem the fastest split is ahead of one split."""
 
-    contenders: Sequence[str]
-
-    counted = False
     text = "the fastest split is ahead of one split"
 
     def finding(self, rows: pd.DataFrame) -> Finding:
@@ -573,14 +604,12 @@ def _best_splits(splits: pd.DataFrame) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class BestSplit:
+class BestSplit(OfSeveral):
     """split: the one that is the fastest, alone or jointly, on as many problems as any other or more. Two are joint
     where their intervals overlap."""
 
-    contenders: Sequence[str]
     split: int
 
-    counted = False
     text = "fastest or joint fastest on as many problems as any other"
 
     def finding(self, rows: pd.DataFrame) -> Finding:
@@ -594,14 +623,11 @@ class BestSplit:
 
 
 @dataclass(frozen=True)
-class MoreSplitsLose:
+class MoreSplitsLose(OfSeveral):
     """At each M, `more` splits are behind `few` at the largest N = K, and further than at the smallest."""
 
-    contenders: Sequence[str]
     few: int
     more: int
-
-    counted = False
 
     @property
     def text(self) -> str:
@@ -625,12 +651,9 @@ class MoreSplitsLose:
 
 
 @dataclass(frozen=True)
-class ComputeBound:
+class ComputeBound(OfSeveral):
     """On half of the problems the fastest contender takes at least twice as long as reading the bytes."""
 
-    contenders: Sequence[str]
-
-    counted = False
     text = "median at least twice the time of reading the bytes"
 
     def finding(self, rows: pd.DataFrame) -> Finding:
@@ -712,24 +735,36 @@ def _short(metric: str) -> str:
 
 
 @dataclass(frozen=True)
-class Untestable:
+class Untestable(WithoutRows):
     why: str
 
-    counted = False
     text = ""
-    contenders = ()
 
     def finding(self, rows: pd.DataFrame) -> Finding:
         raise Untested(self.why, NOT_TESTABLE)
 
 
 @dataclass(frozen=True)
-class DoBenchCounts:
+class ShownByTest(WithoutRows):
+    """A test of this project shows what is claimed: with the test gone there is no verdict."""
+
+    file: str
+    test: str
+
+    text = "by a test"
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        file = ROOT / self.file
+        if not file.exists() or f"def {self.test}(" not in file.read_text():
+            raise Untested(f"{self.file} has no {self.test}", NOT_TESTABLE)
+        return Finding(f"{self.file}, {self.test}", CONFIRMED)
+
+
+@dataclass(frozen=True)
+class DoBenchCounts(WithoutRows):
     """Triton documents warmup and rep of do_bench as counts of calls, and not as times."""
 
-    counted = False
     text = "by Triton's own documentation"
-    contenders = ()
 
     def finding(self, rows: pd.DataFrame) -> Finding:
         import triton.testing
@@ -743,12 +778,10 @@ class DoBenchCounts:
 
 
 @dataclass(frozen=True)
-class RequiresCleanZeroes:
+class RequiresCleanZeroes(WithoutRows):
     """tilus documents that it zeroes a tensor of requires_clean itself, and not that the kernel has to."""
 
-    counted = False
     text = "by tilus' own documentation"
-    contenders = ()
 
     def finding(self, rows: pd.DataFrame) -> Finding:
         try:
@@ -764,7 +797,7 @@ class RequiresCleanZeroes:
 
 
 @dataclass(frozen=True)
-class BlocksLoaded:
+class BlocksLoaded(WithoutRows):
     """Of matrices of `blocks` x `blocks` blocks, what as many programs read of A (rows) and of B (columns).
 
     by_row, grouped: the blocks claimed for programs row by row, and in groups of `group` rows.
@@ -774,10 +807,6 @@ class BlocksLoaded:
     group: int
     by_row: tuple[int, int]
     grouped: tuple[int, int]
-
-    counted = False
-    text = "by counting"
-    contenders = ()
 
     def finding(self, rows: pd.DataFrame) -> Finding:
         by_row, grouped = self._loaded(1), self._loaded(self.group)
@@ -793,16 +822,12 @@ class BlocksLoaded:
 
 
 @dataclass(frozen=True)
-class TilesOfAProgram:
+class TilesOfAProgram(WithoutRows):
     """Of `blocks` x `blocks` tiles, how many each program of a grouped order computes."""
 
     blocks: int
     group: int
     claimed: int
-
-    counted = False
-    text = "by counting"
-    contenders = ()
 
     def finding(self, rows: pd.DataFrame) -> Finding:
         programs = self.blocks * self.blocks
@@ -812,16 +837,12 @@ class TilesOfAProgram:
 
 
 @dataclass(frozen=True)
-class ReducerPrograms:
+class ReducerPrograms(WithoutRows):
     """The decompose-K study's vector reducer at M = N = `size`: programs that sum `elements` elements of C each."""
 
     size: int
     elements: int
     claimed: int
-
-    counted = False
-    text = "by counting"
-    contenders = ()
 
     def finding(self, rows: pd.DataFrame) -> Finding:
         from triton_vs_tilus.bench.references.published_triton import decompose_k

@@ -27,7 +27,7 @@ def table(rows: Sequence[Row], launches: Sequence[Launch] = ()) -> Table:
     """Every claim: its rows, its rule, the figures and the verdict."""
     found = findings(rows, launches)
     lines = [
-        [claim.text, claim.setup, claim.selection, claim.condition, finding.measured, finding.verdict]
+        [claim.text, claim.made_of, claim.selection, claim.condition, finding.measured, finding.verdict]
         for claim, finding in found
     ]
     sources = dict.fromkeys(claim.source for claim in CLAIMS)
@@ -61,7 +61,7 @@ def blocks(rows: Sequence[Row], launches: Sequence[Launch] = ()) -> Group:
     for claim, finding in found:
         names = claim.selection.replace("`", "")
         cells = [("verdict", finding.verdict), ("measured", finding.measured), ("confirmed", claim.condition)]
-        cells += [("rows", names), ("there", claim.setup), ("source", f"{claim.source.name} {claim.source.url}")]
+        cells += [("rows", names), ("there", claim.made_of), ("source", f"{claim.source.name} {claim.source.url}")]
         grid = RichTable.grid(padding=(0, 2, 0, 0))
         for label, cell in cells:
             if cell:
