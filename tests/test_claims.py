@@ -345,9 +345,11 @@ def test_the_splits_that_won(message, winner, verdict):
 def test_dtypes_side_by_side(beginning, bf16, other, verdict):
     dtype = beginning[:4]
     rows = on_suite("skinny-matmul-bf16", {VECTOR: bf16})
-    assert judged(beginning, rows) == Finding(f"no rows in {dtype}", NO_ROWS)
+    dtypes = ("fp32", "bf16") if dtype == "fp32" else ("bf16", dtype)
+    assert judged(beginning, rows) == Finding(f"no shape in common in {' and '.join(dtypes)}", NO_ROWS)
     others = of_another_search(on_suite(f"skinny-matmul-{dtype}", {VECTOR: other}))
-    told = f"median over torch.mm: bf16 {bf16:.3f}x, {dtype} {other:.3f}x, on"
+    medians = {"bf16": bf16, dtype: other}
+    told = f"median over torch/mm: {', '.join(f'{name} {medians[name]:.3f}x' for name in dtypes)}, on"
     assert judged(beginning, [*rows, *others]) == Finding(f"{told} 28 shapes", verdict, 56)
     few = Finding(f"{told} 13 shapes", FEW_ROWS, 26)  # 13 of each
     assert judged(beginning, [*rows, *others[:26]]) == few
@@ -358,7 +360,7 @@ def test_two_dtypes_are_told_of_the_shapes_that_both_have():
     rows = on_suite("skinny-matmul-bf16", {VECTOR: 1.3})
     apart = on_suite("skinny-matmul-bf16", {VECTOR: 2.6})
     others = of_another_search(on_suite("skinny-matmul-fp16", {VECTOR: 1.3}))
-    told = "median over torch.mm: bf16 1.300x, fp16 1.300x, on 14 shapes"
+    told = "median over torch/mm: bf16 1.300x, fp16 1.300x, on 14 shapes"
     assert judged("fp16 matches", [*rows[:28], *apart[28:], *others[:28]]) == Finding(told, CONFIRMED, 28)
     assert judged("fp16 matches", [*rows[:28], *others[28:]]) == Finding("no shape in common in bf16 and fp16", NO_ROWS)
     for made in others[:4]:
@@ -382,6 +384,8 @@ def test_the_order_in_two_dtypes(autotuned, verdict):
     assert (finding.verdict, finding.problems) == (verdict, 56)
     assert f"; fp32: {VECTOR} 1.400x, {listed.ANY_OP if autotuned > 1.1 else listed.COMPILED} " in finding.measured
     assert finding.measured.endswith("; on 28 shapes")
+    assert "torch/mm 1.000x, 1 of 4 within 0.1% of torch.mm; fp32: " in finding.measured
+    assert judged("In fp32 eager", bf16) == Finding("no shape in common in bf16 and fp32", NO_ROWS)
 
 
 SUITES = [f"skinny-{suite}" for suite in ("epilogue-bf16", "matmul-bf16", "matmul-fp16", "matmul-fp32")]
@@ -717,7 +721,7 @@ def test_the_dtype_that_gains_more(of_fp32, verdict):
     bf16 = on_suite("skinny-matmul-bf16", {VECTOR: 1.3 * 1.12, TILE: 1.3})
     fp32 = on_suite("skinny-matmul-fp32", {VECTOR: of_fp32, TILE: 1.0})
     finding = judged("From the tile-shaped", [*bf16, *fp32])
-    told = f"median: bf16 1.120x, fp32 {of_fp32:.3f}x, on 28 shapes"
+    told = f"median over {TILE}: bf16 1.120x, fp32 {of_fp32:.3f}x, on 28 shapes"
     assert finding == Finding(told, verdict, 56)
     for made in fp32[:45]:
         made.config_source = made.config and "nearest"

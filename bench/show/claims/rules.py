@@ -213,35 +213,25 @@ def borrowed(count: int) -> str:
 
 
 @dataclass(frozen=True)
-class InTwoDtypes:
-    """What rules share that hold contenders against torch.mm in two dtypes."""
+class InTwoDtypes(OfTwo):
+    """What rules share that hold the medians of `one` over `other` in two dtypes against each other."""
 
-    against_torch: Sequence[str]
     dtypes: tuple[str, str]
 
-    counted = False
-
-    @property
-    def contenders(self) -> Sequence[str]:
-        return *self.against_torch, *({BASELINE} - set(self.against_torch))
-
-    def medians(self, rows: pd.DataFrame) -> tuple[dict[tuple[str, str], float], pd.Series]:
-        """{(dtype, contender): median over torch.mm}, of the shapes that have all of them; and for each shape whether
-        all configs were searched for it. Raises Untested."""
-        if missing := [dtype for dtype in self.dtypes if not (rows["dtype"] == dtype).any()]:
-            raise Untested(f"no rows in {' and '.join(missing)}")
-        pairs = pd.concat(
-            compared(rows[rows["dtype"] == dtype], contender, BASELINE).assign(against_torch=contender)
-            for dtype in self.dtypes
-            for contender in self.against_torch
-        )
-        cell, shape = ["dtype", "against_torch"], ["m", "n", "k"]
-        last = pairs.drop_duplicates([*shape, *cell], keep="last")
-        ratios = last.pivot(index=shape, columns=cell, values="ratio").dropna()
-        if ratios.empty:
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        pairs = compared(rows, self.one, self.other)
+        found = pairs.pivot(index=["m", "n", "k"], columns="dtype", values=["ratio", "searched"])
+        both = found.reindex(columns=pd.MultiIndex.from_product([["ratio", "searched"], self.dtypes])).dropna()
+        if both.empty:
             raise Untested(f"no shape in common in {' and '.join(self.dtypes)}")
-        searched = last.groupby(shape)["searched"].all().loc[ratios.index]
-        return dict(ratios.median().items()), searched
+        first, second = (both["ratio", dtype].median() for dtype in self.dtypes)
+        searched = both["searched"].astype(bool).all(axis=1)
+        medians = f"{self.dtypes[0]} {first:.3f}x, {self.dtypes[1]} {second:.3f}x"
+        text = f"median over {self.other}: {medians}, {on_shapes(searched)}"
+        return Finding(text, verdict(self.holds(first, second)), 2 * int(searched.sum()))
+
+    def holds(self, first: float, second: float) -> bool:
+        raise NotImplementedError
 
 
 def on_shapes(searched: pd.Series) -> str:
@@ -260,62 +250,45 @@ class CloseMedians(InTwoDtypes):
         return f"medians within {self.within:.0%}"
 
     def finding(self, rows: pd.DataFrame) -> Finding:
-        medians, searched = self.medians(rows)
-        self._check_searches(latest(named(rows, *self.against_torch)))
-        first, second = (medians[dtype, self.against_torch[0]] for dtype in self.dtypes)
-        return _two_medians(self.dtypes, first, second, searched, abs(first / second - 1) <= self.within)
-
-    def _check_searches(self, rows: pd.DataFrame) -> None:
-        """Raises Untested where every config is that of the other dtype: then not the dtypes are compared."""
-        first, second = (rows[rows["dtype"] == dtype].set_index(["m", "n", "k"])["config"] for dtype in self.dtypes)
-        both = first.index.intersection(second.index)
-        if all(first[shape] == second[shape] for shape in both):
+        found = super().finding(rows)
+        own = latest(named(rows, self.one))
+        first, second = (own[own["dtype"] == dtype].set_index(["m", "n", "k"])["config"] for dtype in self.dtypes)
+        if all(first[shape] == second[shape] for shape in first.index.intersection(second.index)):
             raise Untested("both dtypes run one config: one search serves both", NOT_TESTABLE)
+        return found
+
+    def holds(self, first: float, second: float) -> bool:
+        return abs(first / second - 1) <= self.within
 
 
 @dataclass(frozen=True)
-class SmallerMedian(InTwoDtypes):
-    """The second dtype has to gain less than the first."""
-
-    text = "a smaller median"
-
-    def finding(self, rows: pd.DataFrame) -> Finding:
-        medians, searched = self.medians(rows)
-        first, second = (medians[dtype, self.against_torch[0]] for dtype in self.dtypes)
-        return _two_medians(self.dtypes, first, second, searched, second < first)
-
-
-def _two_medians(dtypes: tuple[str, str], first: float, second: float, searched: pd.Series, holds: bool) -> Finding:
-    medians = f"{dtypes[0]} {first:.3f}x, {dtypes[1]} {second:.3f}x"
-    return Finding(f"median over torch.mm: {medians}, {on_shapes(searched)}", verdict(holds), 2 * int(searched.sum()))
-
-
-@dataclass(frozen=True)
-class LargerGain(OfTwo):
+class LargerGain(InTwoDtypes):
     """`one` gains more over `other` in the second dtype than in the first."""
 
-    dtypes: tuple[str, str]
+    @property
+    def text(self) -> str:
+        return f"a larger median in {self.dtypes[1]} than in {self.dtypes[0]}"
 
-    text = "a larger median"
-
-    def finding(self, rows: pd.DataFrame) -> Finding:
-        pairs = compared(rows, self.one, self.other)
-        found = pairs.pivot(index=["m", "n", "k"], columns="dtype", values=["ratio", "searched"])
-        both = found.reindex(columns=pd.MultiIndex.from_product([["ratio", "searched"], self.dtypes])).dropna()
-        if both.empty:
-            raise Untested(f"no shape in common in {' and '.join(self.dtypes)}")
-        first, second = (both["ratio", dtype].median() for dtype in self.dtypes)
-        searched = both["searched"].astype(bool).all(axis=1)
-        medians = f"{self.dtypes[0]} {first:.3f}x, {self.dtypes[1]} {second:.3f}x"
-        return Finding(f"median: {medians}, {on_shapes(searched)}", verdict(second > first), 2 * int(searched.sum()))
+    def holds(self, first: float, second: float) -> bool:
+        return second > first
 
 
 @dataclass(frozen=True)
-class SameOrder(InTwoDtypes):
+class SameOrder:
+    """The medians of contenders over torch.mm are in one order in two dtypes."""
+
+    against_torch: Sequence[str]
+    dtypes: tuple[str, str]
+
+    counted = False
     text = "medians over torch.mm in one order"
 
+    @property
+    def contenders(self) -> Sequence[str]:
+        return *self.against_torch, *({BASELINE} - set(self.against_torch))
+
     def finding(self, rows: pd.DataFrame) -> Finding:
-        medians, searched = self.medians(rows)
+        medians, searched = self._medians(rows)
         orders, parts = [], []
         for dtype in self.dtypes:
             fastest_first = sorted((-medians[dtype, name], place) for place, name in enumerate(self.against_torch))
@@ -326,6 +299,20 @@ class SameOrder(InTwoDtypes):
             parts.append(f"{dtype}: {', '.join(f'{name} {medians[dtype, name]:.3f}x' for name in order)}{near}")
         measured = f"{'; '.join(parts)}; {on_shapes(searched)}"
         return Finding(measured, verdict(orders[0] == orders[1]), 2 * int(searched.sum()))
+
+    def _medians(self, rows: pd.DataFrame) -> tuple[dict[tuple[str, str], float], pd.Series]:
+        """{(dtype, contender): median over torch.mm}, of the shapes that have all of them; and for each shape whether
+        all configs were searched for it. Raises Untested."""
+        pairs = pd.concat(
+            compared(rows, contender, BASELINE).assign(against_torch=contender) for contender in self.against_torch
+        )
+        cell, shape = ["dtype", "against_torch"], ["m", "n", "k"]
+        last = pairs[pairs["dtype"].isin(self.dtypes)].drop_duplicates([*shape, *cell], keep="last")
+        ratios = last.pivot(index=shape, columns=cell, values="ratio").dropna()
+        if ratios.empty or ratios.shape[1] < len(self.dtypes) * len(self.against_torch):
+            raise Untested(f"no shape in common in {' and '.join(self.dtypes)}")
+        searched = last.groupby(shape)["searched"].all().loc[ratios.index]
+        return dict(ratios.median().items()), searched
 
 
 # Accuracy, configs and messages of rows.
