@@ -29,7 +29,7 @@ MADE = {
     ),
 }
 MADE["triton/decompose_k.vector_unfused"] = MADE["triton/decompose_k.vector"]
-for variant in ("optimized", "optimized_unfused"):
+for variant in ("first", "first_unfused", "optimized", "optimized_unfused"):
     MADE[f"published_triton/decompose_k.{variant}"] = ("published_triton", *MADE["triton/decompose_k.vector"][1:])
 
 

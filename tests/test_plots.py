@@ -67,7 +67,7 @@ def test_every_language_has_a_colour_and_every_protocol_a_marker_of_its_own():
 def test_colour_tells_the_language_and_marker_the_protocol_in_every_plot():
     rows = suite_rows("skinny-epilogue-bf16")
     for name, plot in plots.PLOTS.items():
-        if name in ("best", "published", "smallest"):  # along whose lines protocols differ
+        if name in ("best", "published", "original", "smallest"):  # along whose lines protocols differ
             continue
         drawn = {
             (line.get_color(), line.get_marker())
@@ -339,7 +339,8 @@ def test_the_best_of_each_language_is_drawn_beside_the_baseline():
 
 def studied_rows(workload: str):
     """Every curve of the study, and a faster kernel in both languages."""
-    us = {"published_triton/decompose_k.optimized": 7.0, "triton/atomic": 6.5}
+    us = {f"{plots.STUDYS_OWN}.{variant}": at for variant, at in (("optimized", 7.0), ("first", 8.0))}
+    us |= {f"{contender}{plots.UNFUSED}": at + 0.2 for contender, at in us.items()} | {"triton/atomic": 6.5}
     of_torch = {"compile.max_autotune_no_cudagraphs": 9.5, "custom_op.fused": 8.5, "custom_op.fused_dynamic": 9.0}
     made = []
     for name, problem in workloads.problems(workload):
@@ -352,33 +353,38 @@ def studied_rows(workload: str):
     return made
 
 
-def test_the_studys_plot_has_its_five_curves_and_ours_dashed():
+@pytest.mark.parametrize(
+    ("plot", "variant", "us"), [(plots.published, "optimized", 7.0), (plots.original, "first", 8.0)]
+)
+def test_the_studys_plots_have_their_five_curves_and_ours(plot, variant, us):
     rows = studied_rows("skinny-epilogue-bf16")
-    figure = plots.published(rows)
+    figure = plot(rows)
     titles = [axes.get_title(loc="left").split(",")[0] for axes in figure.axes]
     assert titles == ["M = N = 16", "M = N = 32", "M = N = 48", "M = N = 64"]
     axes = figure.axes[0]
     drawn = [(bar.lines[0].get_ydata()[0], bar.lines[0].get_linestyle()) for bar in axes.containers]
-    assert drawn == [(10.0, "-"), (9.5, "-."), (8.5, ":"), (7.0, "-"), (6.5, "-"), (5.0, "--"), (5.5, "--")]
+    assert drawn[:5] == [(10.0, "-"), (9.5, "-."), (8.5, ":"), (us, "-"), (us + 0.2, ":")]
+    assert drawn[5:] == [(6.5, "-"), (5.0, "--"), (5.5, "--")]
     colours = [bar.lines[0].get_color() for bar in axes.containers]
-    assert colours[3:] == [plots.COLOURS[name] for name in ("published_triton", "triton", "triton", "tilus")]
-    assert {*plots.STUDYS_CURVES, "best triton", "best tilus"} <= texts(figure)
+    assert colours[3:] == [plots.COLOURS[name] for name in (*["published_triton"] * 2, "triton", "triton", "tilus")]
+    assert {*plots.STUDYS_CURVES, *plots.ONE_LAUNCH, "best triton", "best tilus"} <= texts(figure)
+    assert {f"{variant}, as published", f"{variant}, as published, ReLU apart"} <= texts(figure)
     assert list(axes.containers[0].lines[0].get_xdata()) == [8192, 12288, 16384, 20480, 24576, 28672, 32768]
 
 
 def test_the_studys_smallest_slice_stands_alone():
     rows = studied_rows("skinny-matmul-bf16")
     (axes,) = plots.smallest(rows).axes
-    assert axes.get_title(loc="left").startswith("M = N = 16") and len(axes.containers) == 7
+    assert axes.get_title(loc="left").startswith("M = N = 16") and len(axes.containers) == 8
     assert plots.smallest([made for made in rows if made.problem.m == 16]) is None  # `published` is that
     assert plots.smallest(studied_rows("router")) is None
 
 
 def test_without_the_studys_kernel_there_is_no_plot_of_it():
-    rows = [made for made in studied_rows("skinny-matmul-bf16") if made.contender != plots.STUDYS_OWN]
-    assert plots.published(rows) is None and plots.smallest(rows) is None
+    rows = [made for made in studied_rows("skinny-matmul-bf16") if made.language != "published_triton"]
+    assert plots.published(rows) is None and plots.original(rows) is None and plots.smallest(rows) is None
     without_torch = [made for made in studied_rows("skinny-matmul-bf16") if "torch/c" not in made.contender]
-    assert len(plots.published(without_torch).axes[0].containers) == 5
+    assert len(plots.published(without_torch).axes[0].containers) == 6
 
 
 def test_the_command_writes_them(tmp_path, capsys):

@@ -69,16 +69,15 @@ DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = (
 FILLINGS = ("full", "left", "bottom", "right", "top")
 SIZES = re.compile(r"\d+(x\d+)+")  # of a problem's name
 UNFUSED = "_unfused"
-# What the decompose-K study's plots show, by the contenders that stand for it here; three curves are of torch.
-STUDYS_OWN = "published_triton/decompose_k.optimized"
+# What the decompose-K study's plots show, by the contenders that stand for it here, each with its dashes: three curves
+# of torch, two of a kernel of its own; and one launch, which is ours.
+STUDYS_OWN = "published_triton/decompose_k"
 STUDYS_CURVES = {
-    "torch.mm": "torch/mm",
-    "torch.compile, max-autotune-no-cudagraphs": "torch/compile.max_autotune_no_cudagraphs",
-    "custom op": "torch/custom_op.*",
-    "two launches, as published": STUDYS_OWN,
-    "one launch": "triton/atomic",
+    "torch.mm": ("torch/mm", "-"),
+    "torch.compile, max-autotune-no-cudagraphs": ("torch/compile.max_autotune_no_cudagraphs", "-."),
+    "custom op": ("torch/custom_op.*", ":"),
 }
-STUDYS_DASHES = ("-", "-.", ":", "-", "-")
+ONE_LAUNCH = {"ours, one launch": ("triton/atomic", "-")}
 LABEL_GAP = 0.047  # of the height of the axes, between names one above the other
 LABEL_INDENT = 0.07  # of the width of the axes, from the end of a line to its name
 COLUMN_WIDTH = 0.3  # of the width of the axes, between the first and the last end whose names stand in a column
@@ -235,22 +234,15 @@ def best(rows: Sequence[Row]) -> Figure | None:
 
 
 def published(rows: Sequence[Row]) -> Figure | None:
-    """The curves of the decompose-K study's plots, and dashed the fastest kernel of each language here; a panel a size
-    of C. Of contenders that one curve is of the fastest on each problem."""
-    if (timing := leading_timing(rows)) is None:
-        return None
-    comparable, what = _timed_together(contending(rows), timing)
-    lines = frame(comparable, timing).sort_values("median_us", kind="stable")
-    if STUDYS_OWN not in set(lines.contender):
-        return None
-    drawn = []
-    for (label, pattern), dashes in zip(STUDYS_CURVES.items(), STUDYS_DASHES, strict=True):
-        of_curve = lines[[fnmatchcase(name, pattern) for name in lines.contender]].drop_duplicates("problem")
-        if not of_curve.empty:
-            language, protocol = str(of_curve.language.iloc[0]), str(of_curve.protocol.iloc[0])
-            points, hollow = _points(of_curve, _times), _hollow(of_curve)
-            drawn.append(Series(label, language, protocol, points, dashes, hollow=hollow))
-    return _figure(rows, [*drawn, *_best_of_each(lines, "--")], _panels(rows), what)
+    """The five curves of the decompose-K study's plots of its optimized kernel, our kernel of one launch, and dashed
+    the fastest kernel of each language here; a panel a size of C. Of contenders that one curve is of the fastest on
+    each problem."""
+    return _studied(rows, "optimized")
+
+
+def original(rows: Sequence[Row]) -> Figure | None:
+    """As `published`, of the study's first kernel."""
+    return _studied(rows, "first")
 
 
 def smallest(rows: Sequence[Row]) -> Figure | None:
@@ -259,6 +251,27 @@ def smallest(rows: Sequence[Row]) -> Figure | None:
     if len(sizes) < 2 or any(row.problem.m != row.problem.n for row in rows):
         return None
     return published([row for row in rows if row.problem.m == sizes[0]])
+
+
+def _studied(rows: Sequence[Row], variant: str) -> Figure | None:
+    own = {
+        f"{variant}, as published": (f"{STUDYS_OWN}.{variant}", "-"),
+        f"{variant}, as published, ReLU apart": (f"{STUDYS_OWN}.{variant}{UNFUSED}", ":"),
+    }
+    if (timing := leading_timing(rows)) is None:
+        return None
+    comparable, what = _timed_together(contending(rows), timing)
+    lines = frame(comparable, timing).sort_values("median_us", kind="stable")
+    if f"{STUDYS_OWN}.{variant}" not in set(lines.contender):
+        return None
+    drawn = []
+    for label, (pattern, dashes) in (STUDYS_CURVES | own | ONE_LAUNCH).items():
+        of_curve = lines[[fnmatchcase(name, pattern) for name in lines.contender]].drop_duplicates("problem")
+        if not of_curve.empty:
+            language, protocol = str(of_curve.language.iloc[0]), str(of_curve.protocol.iloc[0])
+            points, hollow = _points(of_curve, _times), _hollow(of_curve)
+            drawn.append(Series(label, language, protocol, points, dashes, hollow=hollow))
+    return _figure(rows, [*drawn, *_best_of_each(lines, "--")], _panels(rows), what)
 
 
 def grid(rows: Sequence[Row]) -> Figure | None:
@@ -370,7 +383,7 @@ def pareto(rows: Sequence[Row]) -> Figure | None:
     if any(len(series.points) < count for series in drawn):
         empty: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "linestyle": ""}
         keys.append(Line2D([], [], color="#666666", label="not on every problem", **empty))
-    _explain_markers(figure, drawn, "outside upper left", keys)
+    _explain_markers(figure, drawn, keys)
     axes.set_title(naming(rows)[0] or kind_of(rows[0].problem), loc="left", fontsize=9.5)
     axes.set_xlabel(f"largest error, times {baseline_name(rows)}'s")
     axes.set_ylabel(f"time, times {baseline_name(rows)}'s\n({timing}, geometric mean)")
@@ -379,7 +392,7 @@ def pareto(rows: Sequence[Row]) -> Figure | None:
 
 # By the name that files and markers of pages use.
 PLOTS: dict[str, Callable[[Sequence[Row]], Figure | None]] = {
-    plot.__name__: plot for plot in (best, latency, grid, speedup, floor, fused, pareto, published, smallest)
+    plot.__name__: plot for plot in (best, latency, grid, speedup, floor, fused, pareto, published, original, smallest)
 }
 
 
@@ -561,7 +574,7 @@ def _place(protocol: str) -> int:
     return names.index(protocol) if protocol in names else len(names)
 
 
-def _explain_markers(figure: Figure, drawn: Sequence[Series], where: Any, more: Sequence[Line2D] = ()) -> None:
+def _explain_markers(figure: Figure, drawn: Sequence[Series], more: Sequence[Line2D] = ()) -> None:
     markers = {series.protocol: series.marker for series in drawn}
     handles = [
         Line2D([], [], color="#666666", marker=markers[protocol], linestyle="", label=protocol)
@@ -573,8 +586,8 @@ def _explain_markers(figure: Figure, drawn: Sequence[Series], where: Any, more: 
         return
     figure.legend(  # type: ignore[call-overload]  # its stub lacks "outside ..."
         handles=handles,
-        loc=where,
-        ncols=min(len(handles), MOST_ABREAST) if "upper" in where else 1,
+        loc="outside upper left",
+        ncols=min(len(handles), MOST_ABREAST),
         frameon=False,
         fontsize=7.5,
         handletextpad=0.1,
@@ -614,7 +627,7 @@ def _figure(
         _set_axes(axes, panel, what, drawn)
         _label(axes, ends)
     keys = [EMPTY] if any(series.hollow & series.points.keys() for series in drawn) else []
-    _explain_markers(figure, drawn, "outside upper left" if len(panels) == 1 else "outside right lower", keys)
+    _explain_markers(figure, drawn, keys)
     if len(panels) > 1:
         handles = [
             Line2D([], [], label=f"{series.label} {signs.get(series.label, '')}".rstrip(), **series.style)
