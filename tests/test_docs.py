@@ -13,11 +13,22 @@ from msgspec.structs import replace
 from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.journal import Journal, to_line
-from triton_vs_tilus.bench.rows.row import BASELINE, PASSED, WRONG, EnvironmentRecord, FloorRecord, Verdict
+from triton_vs_tilus.bench.rows.row import (
+    BASELINE,
+    PASSED,
+    WRONG,
+    EnvironmentRecord,
+    FloorRecord,
+    Launch,
+    LaunchEnvironment,
+    ProblemRecord,
+    Verdict,
+)
 from triton_vs_tilus.bench.show import docs, plots, resources
-from triton_vs_tilus.bench.show.claims import figures, listed
+from triton_vs_tilus.bench.show.claims import counted, figures, listed
 from triton_vs_tilus.bench.show.ladder import STEPS
 from triton_vs_tilus.common import tuned
+from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 VECTOR = "triton/decompose_k.vector"
 FP32 = "tilus/semaphore.fp32"
@@ -442,7 +453,7 @@ TABLE = figures.Published(listed.STUDY, "ms", ("eager", "ours", "his"), {"1x*": 
         ),
         (TABLE, "eager=torch/none best_tilus=tilus/*", "| 1x* | 12.3 / - | 9 | 500 | 12.5 |"),
         (
-            replace_table(TABLE, unit="TFLOPS", figures={"1x*": ("0.4, 0.30", "", "")}, cell="mm, ours"),
+            replace_table(TABLE, unit="TFLOPS", figures={"1x*": ("0.4, 0.30", "", "")}, cell="mm, ours", form=".2f"),
             f"eager={BASELINE},{VECTOR}",
             "| 1x* | 0.4, 0.30 / 0.37, 0.46 |  |  |",
         ),
@@ -450,6 +461,16 @@ TABLE = figures.Published(listed.STUDY, "ms", ("eager", "ours", "his"), {"1x*": 
             replace_table(TABLE, unit=f"geometric mean over {BASELINE}", figures={"*": ("1.0", "0.9", "0.8")}),
             f"ours={VECTOR}",
             "| all | 1.0 | 0.9 / 0.855 | 0.8 |",
+        ),
+        (
+            replace_table(TABLE, unit=f"{figures.SPREAD} over {BASELINE}", figures={"*": ("", "0 of 28", "")}),
+            f"ours={VECTOR}",
+            "| all |  | 0 of 28 / 1 of 3 (+1 tie); 0.500, 1.000, 1.250 |  |",
+        ),
+        (
+            replace_table(TABLE, figures={"1x*": ("0.0123", "1.30x", "")}),
+            f"ours={BASELINE}:{BASELINE}",
+            "12.3 | 1.30x / 1.00x |",
         ),
     ],
 )
@@ -463,8 +484,66 @@ def test_a_documents_own_figures_stand_beside_rows(results, tmp_path, monkeypatc
     assert f"There: {listed.STUDY.setup}. Here: " in text and docs.update([doc]) == []
 
 
+def test_rows_stand_alone_where_the_document_has_no_figures(results, tmp_path, monkeypatch):
+    monkeypatch.setitem(figures.PUBLISHED, "made", replace_table(TABLE, unit="TFLOPS", columns=(), figures={"1x*": ()}))
+    doc = page(tmp_path, f"published:router-nk made eager={BASELINE}")
+    docs.update([doc])
+    assert "TFLOPS, here on an" in doc.read_text() and "| 1x* | 0.4 |" in doc.read_text()
+    assert "There: " not in doc.read_text()
+
+
+def test_a_config_that_was_not_searched_is_marked_beside_a_documents_figure(results, tmp_path, monkeypatch):
+    monkeypatch.setitem(figures.PUBLISHED, "made", TABLE)
+    file = Journal(tmp_path / "results" / "h200" / "router-nk.jsonl")
+    file.append(replace(row(VECTOR, 1, 7.0), config_source="heuristic", time="2026-11-23T08:00:00+00:00"))
+    doc = page(tmp_path, f"published:router-nk made ours={VECTOR}")
+    docs.update([doc])
+    assert "| 9 / 7.0° |" in doc.read_text() and "° config not searched" in doc.read_text()
+
+
+def counted_launch(contender: str, place: int, us: float, registers: float) -> Launch:
+    return Launch(
+        workload="w4a16-square",
+        problem=ProblemRecord.from_problem(W4A16Matmul(16, 4096, 4096)),
+        contender=contender,
+        language="published_triton",
+        protocol="atomic",
+        config=None,
+        status=PASSED,
+        message="",
+        gpu_kernel="kernel",
+        launch=place,
+        metrics={"time_us": us, "registers_per_thread": registers},
+        environment=LaunchEnvironment(device="NVIDIA H200", ncu="2025.3"),
+        command="",
+        time="2026-11-21T08:00:00+00:00",
+    )
+
+
+def test_what_a_document_counted_stands_beside_the_longest_launch_here():
+    split, whole = "published_triton/w4a16.splitk", "published_triton/w4a16.data_parallel"
+    launches = [
+        counted_launch(split, 0, 1.76, 16),
+        counted_launch(split, 1, 16.06, 116),
+        counted_launch(whole, 0, 20.8, 181),
+    ]
+    table = counted.counted_beside("w4a16", {"SplitK": split, "data parallel": whole}, launches)
+    lines = {line[0]: line[1:] for line in table.lines}
+    assert table.header[1:] == ["SplitK, there", "SplitK, H200", "data parallel, there", "data parallel, H200"]
+    assert lines["time, us"] == ["27.90", "16.06", "52.93", "20.80"]
+    assert lines["registers a thread"] == ["92", "116", "150", "181"]
+    assert lines["grid, blocks"] == ["512", "-", "128", "-"]  # not counted
+    assert lines["zeroing C, us"] == ["-", "1.76", "-", "-"]
+    with pytest.raises(ValueError, match="nothing of published_triton"):
+        counted.counted_beside("w4a16", {"SplitK": split, "data parallel": whole}, launches[:2])
+    with pytest.raises(ValueError, match="no table is named nowhere"):
+        counted.counted_beside("nowhere", {}, launches)
+
+
 def test_every_document_is_told_by_its_problems_and_columns():
     known = {problem.name for suite in workloads.SUITES for _, problem in workloads.problems(suite.name)}
+    for table in counted.COUNTED.values():
+        assert all(len(count.there) == len(table.columns) for count in table.counts)
     for table in figures.PUBLISHED.values():
         assert all(len(cells) == len(table.columns) for cells in table.figures.values())
         assert all(any(fnmatchcase(name, problem) for name in known) for problem in table.figures)

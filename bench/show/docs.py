@@ -31,7 +31,11 @@ figure is typed and no quotation goes stale.
     <!-- published:or_reduce-int64* or_reduce unrolled=triton/or_reduce.unrolled best_tilus=tilus/* -->
                                                      a document's own table of this name beside rows, of all files that
                                                      the pattern names: in each of its columns, and in further ones,
-                                                     the fastest that a pattern names (several: with commas)
+                                                     the fastest that a pattern names (several: with commas);
+                                                     'ONE:OTHER': how many times as fast one is as the other
+    <!-- counted:w4a16-published w4a16 SplitK=published_triton/w4a16.splitk -->
+                                                     a document's own table of this name of what ncu counted, beside
+                                                     what it counted here: for each of its columns, of a contender
     <!-- code:kernels_tilus/atomic.py AtomicMatmul.__call__ self.band_product -->
                                                      a function, from the first line that holds the last words
 
@@ -74,9 +78,10 @@ from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.answers import Answer, answer
 from triton_vs_tilus.bench.rows.journal import read_rows
 from triton_vs_tilus.bench.rows.regression import changes
-from triton_vs_tilus.bench.rows.row import BASELINE, TIMINGS, Row, SearchRecord, TimingName
+from triton_vs_tilus.bench.rows.row import BASELINE, TIMINGS, Launch, Row, SearchRecord, TimingName
 from triton_vs_tilus.bench.show import counters, matrix, plots, resources, tables
 from triton_vs_tilus.bench.show.claims.beside import beside
+from triton_vs_tilus.bench.show.claims.counted import counted_beside
 from triton_vs_tilus.bench.show.claims.tables import recorded_table
 from triton_vs_tilus.bench.show.ladder import ladder_table
 from triton_vs_tilus.bench.show.regimes import regimes_table
@@ -90,7 +95,7 @@ from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 MARKED = re.compile(
     r"(<!-- (results|ladder|matrix|plots|printed|claims|counters|stages|code|spaces|moved|regimes|map|"
-    r"searches|verdicts|versions|across|resources|published)(?::(\S+))?((?: \S+)*) -->\n)"
+    r"searches|verdicts|versions|across|resources|published|counted)(?::(\S+))?((?: \S+)*) -->\n)"
     r".*?(<!-- /\2 -->)",
     re.DOTALL,
 )
@@ -258,9 +263,19 @@ def searches(device: str) -> tables.Table:
 def published(name: str, table: str, *columns: str) -> tables.Table:
     """A document's own table beside the rows of the files that a pattern names, of every device. columns: each a name,
     with _ for a space, and patterns of contenders: 'best_Triton=triton/*'. Raises ValueError."""
-    asked = dict(column.split("=") for column in columns)
-    patterns = {column.replace("_", " "): named.split(",") for column, named in asked.items()}
+    patterns = {column: named.split(",") for column, named in _columns(columns).items()}
     return beside(table, patterns, [row for rows in _recorded("published", name).values() for row in rows])
+
+
+def counted_there(name: str, table: str, *columns: str) -> tables.Table:
+    """A document's own table of what ncu counted beside the launches of this name, of every device. columns: each the
+    name of one of its columns, with _ for a space, and a contender. Raises ValueError."""
+    return counted_beside(table, _columns(columns), [one for of_file in _launches("counted", name) for one in of_file])
+
+
+def _columns(words: Sequence[str]) -> dict[str, str]:
+    """What stands for a column, by its name: of 'best_Triton=triton/*'."""
+    return {column.replace("_", " "): named for column, named in (word.split("=") for word in words)}
 
 
 def searched(workload: str, tokens: Sequence[int]) -> str:
@@ -277,10 +292,8 @@ def counted(name: str, contenders: Sequence[str]) -> list[tables.Table]:
 
     Raises ValueError where no device has it, or there is nothing of these contenders.
     """
-    files = queries.recorded_launches(name)
-    if not files:
-        raise ValueError(f"counters:{name}: no device has counters/{name}.jsonl under bench/results")
-    made = [table for launches in files.values() for table in counters.tables(launches, contenders or ("*",))]
+    files = _launches("counters", name)
+    made = [table for launches in files for table in counters.tables(launches, contenders or ("*",))]
     if not made:
         raise ValueError(f"counters:{name}: nothing of {', '.join(contenders)} was counted")
     return made
@@ -297,6 +310,14 @@ def budgets(name: str, contenders: Sequence[str]) -> list[tables.Table]:
     if not files:
         raise ValueError(f"stages:{name}: no device has stages/{file}.jsonl under bench/results")
     return [budget_table(stages, timing, contenders) for stages in files.values()]
+
+
+def _launches(what: str, name: str) -> list[list[Launch]]:
+    """What ncu counted, of every device. Raises ValueError, with the marker's name, where no device has any."""
+    files = queries.recorded_launches(name)
+    if not files:
+        raise ValueError(f"{what}:{name}: no device has counters/{name}.jsonl under bench/results")
+    return list(files.values())
 
 
 def _recorded(what: str, name: str) -> dict[Path, list[Row]]:
@@ -531,6 +552,8 @@ class _Page:
             made = moved(name, *words.split())
         elif what == "published":
             made = [published(name, *words.split()).markdown()]
+        elif what == "counted":
+            made = [counted_there(name, *words.split()).markdown()]
         elif what == "resources":
             made = [resources.side_by_side(resources.read(), name).markdown()]
         elif what == "spaces":
