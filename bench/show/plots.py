@@ -633,7 +633,7 @@ def _figure(
             Line2D([], [], label=f"{series.label} {signs.get(series.label, '')}".rstrip(), **series.style)
             for series in sorted(drawn, key=lambda series: levels[series.label], reverse=True)
         ]
-        figure.legend(handles=handles, loc="outside right upper", frameon=False, handlelength=3.5)
+        figure.legend(handles=handles, loc="outside right center", frameon=False, handlelength=3.5)
     return figure
 
 
