@@ -13,6 +13,7 @@ from triton_vs_tilus.bench.diagnostics.resources import Task
 from triton_vs_tilus.bench.references.published_tilus import matmul
 from triton_vs_tilus.bench.references.published_triton import decompose_k, kernelllm, makora, or_reduce, template, w4a16
 from triton_vs_tilus.bench.references.published_triton import matmul as triton_tutorial
+from triton_vs_tilus.bench.rows.row import ONE_CONFIG
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.or_reduce import OrReduce
@@ -375,3 +376,22 @@ WORKLOAD_OF = {
     "published_triton/matmul": "square-generated",
     "published_triton/w4a16": "w4a16-llama",
 }
+
+
+# What any of them is.
+
+
+def test_what_is_said_to_have_one_config_has_no_other():
+    problems = [problem for suite in workloads.SUITES for _, problem in workloads.problems(suite.name)]
+
+    def most_configs(kernel):
+        taken = [problem for problem in problems if problem.op == kernel.op and kernel.supports(problem, None) is None]
+        return max(len(kernel.space(problem).configs) for problem in taken)
+
+    published = [kernel for kernel in contenders.all_contenders() if kernel.full_name.startswith("published_")]
+    alone = [kernel.full_name for kernel in published if most_configs(kernel) == 1]
+    assert alone == [kernel.full_name for kernel in published if kernel.full_name.startswith(ONE_CONFIG)]
+    split = w4a16.KERNELS[1]
+    assert f"{split.full_name}@s4".startswith(ONE_CONFIG)
+    spaces = [split.space(problem).configs for problem in problems if problem.op == split.op]
+    assert all(len({config.split_k for config in space}) == len(space) for space in spaces)

@@ -30,6 +30,11 @@ Status = Literal[
     "passed", "wrong", "unsupported", "compile error", "crashed", "timed out", "out of memory", "suspicious"
 ]
 ConfigSource = Literal["search", "tuned", "stale", "nearest", "split", "matched", "heuristic"]
+# The sources' kernels that were published with one config, also by a given split: a search has nothing to find.
+ONE_CONFIG = (
+    *("published_tilus/matmul.v0", "published_tilus/matmul.v1", "published_triton/matmul.makora"),
+    *("published_triton/template", "published_triton/w4a16.data_parallel", "published_triton/w4a16.splitk@"),
+)
 
 BASELINE = OPS[MATMUL].baseline
 MATCHED = re.compile(r"@(?!s\d+$)([\w.]+)$")  # ends the name of a kernel with another one's config: '@cluster'
@@ -309,8 +314,8 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
 
     @property
     def borrowed(self) -> bool:
-        """Whether its config was found for another shape or GPU, or by no search."""
-        return self.config_source in ("nearest", "heuristic")
+        """Whether its config was found for another shape or GPU, or by no search where there is more than one."""
+        return self.config_source in ("nearest", "heuristic") and not self.contender.startswith(ONE_CONFIG)
 
     @property
     def is_control(self) -> bool:

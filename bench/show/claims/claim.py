@@ -49,8 +49,6 @@ class Claim:
     triton    the beginning of the version of Triton that the figures depend on; likewise
     torch     the oldest version of torch that the figures depend on; likewise
     unlike    why rows from here tell figures, and no verdict, whatever made them
-    without   why there is no verdict, as long as no row tests the rule
-    stand_in  the rule whose figures are told as long
     note      what else a reader of the rule has to know
     """
 
@@ -65,8 +63,6 @@ class Claim:
     triton: str = ""
     torch: str = ""
     unlike: str = ""
-    without: str = ""
-    stand_in: Rule | None = None
     note: str = ""
 
     @property
@@ -148,8 +144,6 @@ class Claim:
         try:
             finding = self._with_shapes(rule.finding(chosen if there.empty else there))
         except Untested as untested:
-            if untested.verdict == NO_ROWS and self.without:
-                return self._without(evidence)
             return Finding(why, NOT_TESTABLE) if why else Finding(str(untested), untested.verdict)
         if why:
             return self._told_alone(why, chosen, finding)
@@ -157,16 +151,6 @@ class Claim:
 
     def _is_few(self, finding: Finding) -> bool:
         return finding.problems is not None and 2 * finding.problems < self.asked
-
-    def _without(self, evidence: Evidence) -> Finding:
-        """Where no row tests the rule: why, and the figures of the rule that stands in."""
-        if self.stand_in:
-            try:
-                chosen = self._chosen(self.stand_in, evidence)
-                return self._told_alone(self.without, chosen, self._with_shapes(self.stand_in.finding(chosen)))
-            except Untested:
-                pass
-        return Finding(self.without, NOT_TESTABLE)
 
     def _told_alone(self, why: str, rows: pd.DataFrame, finding: Finding) -> Finding:
         """The figures of these rows, and why they are no verdict."""

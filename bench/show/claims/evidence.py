@@ -143,7 +143,8 @@ def compared(rows: pd.DataFrame, one: str, other: str, one_config: bool = False)
     both passed; with `one_config`, where both had the same config.
 
     Adds the columns ratio (how many times as fast `one` was), standing (see `standing`), and searched (whether both
-    configs, where there are any, were searched for this problem). Raises Untested.
+    configs, where there are any, were searched for this problem; True with `one_config`, as no search parts the two).
+    Raises Untested.
     """
     pairs = fastest(rows, one).merge(
         fastest(rows, other), on=["problem", "measurement"], suffixes=("", "_other"), validate="one_to_one"
@@ -158,7 +159,7 @@ def compared(rows: pd.DataFrame, one: str, other: str, one_config: bool = False)
     return last.assign(
         ratio=last["speedup"] / last["speedup_other"],
         standing=standing(last, last.filter(like="_other").rename(columns=lambda name: name.removesuffix("_other"))),
-        searched=~(last["not_searched"] | last["not_searched_other"]).astype(bool),
+        searched=one_config | ~(last["not_searched"] | last["not_searched_other"]).astype(bool),
     )
 
 

@@ -21,6 +21,7 @@ OURS = {
         for variant in ("reduce", "unrolled", "control_reduce", "control_unrolled")
     },
     "published_triton/w4a16.splitk": "triton/w4a16.atomic",
+    "published_triton/w4a16.splitk@s4": "triton/w4a16.atomic",
     "published_triton/w4a16.splitk@s*": "triton/w4a16*@s*",
     "published_triton/w4a16.data_parallel": "triton/w4a16.data_parallel",
     "published_tilus/matmul.v5": "tilus/semaphore.*",

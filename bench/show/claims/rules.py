@@ -126,16 +126,17 @@ class OfTwo:
 
 @dataclass(frozen=True)
 class Ahead(OfTwo):
-    """share: of the problems on which `one` has to be ahead."""
+    """share: of the problems on which `one` has to be ahead. one_config: only where both have the same config."""
 
     share: float = 0.85
+    one_config: bool = False
 
     @property
     def text(self) -> str:
-        return f"ahead on {self.share:.0%} of the problems or more"
+        return f"ahead on {self.share:.0%} of the problems or more{', of one config' * self.one_config}"
 
     def finding(self, rows: pd.DataFrame) -> Finding:
-        pairs = compared(rows, self.one, self.other)
+        pairs = compared(rows, self.one, self.other, self.one_config)
         ahead = _ahead(pairs)
         return _of_pairs(pairs, ahead >= self.share * len(pairs), f"{ahead} of {len(pairs)}")
 
@@ -190,8 +191,11 @@ def between(one: str, other: str, low: float, high: float, one_config: bool = Fa
 
 
 def around(claimed: float) -> tuple[float, float]:
-    """From half to twice the claimed gain over 1, or loss under 1; LEAST_TOLERANCE to either side at least."""
-    half, twice = 1 + (claimed - 1) / 2, 1 + (claimed - 1) * 2
+    """From half to twice the claimed gain over 1 (of a loss: of its reciprocal), and by LEAST_TOLERANCE at least."""
+    gain = max(claimed, 1 / claimed) - 1
+    half, twice = 1 + gain / 2, 1 + gain * 2
+    if claimed < 1:
+        half, twice = 1 / half, 1 / twice
     least, most = claimed * (1 - LEAST_TOLERANCE), claimed * (1 + LEAST_TOLERANCE)
     return min(half, twice, least), max(half, twice, most)
 
