@@ -3,9 +3,9 @@
     python bench/claims.py [-v | --markdown] [FILE ...]
 
 Without FILE: the rows recorded under bench/results, of every device. Needs no GPU. A claim of one figure is confirmed
-where the gain measured is from half to twice the gain claimed, a claim of a range from half the gain of its lower end
-to twice that of its upper one; other rules say what they ask (-v). Of contenders that a claim compares, the fastest on
-each problem counts, and only rows that were measured together are compared.
+where the gain measured is from half to twice the gain claimed (of a loss: of its reciprocal), a claim of a range from
+half the gain of its lower end to twice that of its upper one; other rules say what they ask (-v). Of contenders that a
+claim compares, the fastest on each problem counts, and only rows that were measured together are compared.
 
 A verdict on a suite needs at least half of its problems, each with a config searched for that very problem in every
 contender that has configs: where there are fewer, the figures stand and the verdict is 'too few rows'.

@@ -69,7 +69,7 @@ PROGRAMS = tuple(count * MULTIPROCESSORS for count in (1, 2, 3, 4))  # stream_k,
 TURNS = (1, 2, 3, 4, 6, 8)  # semaphore: splits of a tile, few, as they form a chain
 CLUSTER_BLOCKS = (1, 2, 4, 8)  # cluster: splits of a tile; 8 is the largest cluster that every device runs
 WIDEST_LOAD = 16  # bytes
-ProgramsConfig = TypeVar("ProgramsConfig", bound=MatmulConfig)  # a language's own
+AnyProgramsConfig = TypeVar("AnyProgramsConfig", bound=MatmulConfig)  # a language's own
 
 
 class Feed(str, Enum):
@@ -302,8 +302,8 @@ def split_where_possible(configs: Iterable[Config]) -> list[Config]:
 
 def programs_space(
     unsplit: Space,
-    config_of: Callable[..., ProgramsConfig],
-    supports: Callable[[ProgramsConfig], str | None],
+    config_of: Callable[..., AnyProgramsConfig],
+    supports: Callable[[AnyProgramsConfig], str | None],
     most: Callable[[Config], int],
 ) -> Space:
     """The space of a kernel whose programs walk tiles: every config of `unsplit`, with 1 to 4 programs on each

@@ -204,7 +204,7 @@ def test_tritons_tutorial_sits_out_with_a_reason(problem, reason):
 
 @pytest.mark.parametrize(
     "problem",
-    [Matmul(130, 72, 200, FP16), Matmul(65, 264, 50, BF16, layout=Layout.NK), Matmul(3, 40, 50, BF16, FP32)],
+    [Matmul(130, 72, 200, FP16), Matmul(65, 264, 50, BF16), Matmul(3, 40, 50, BF16, FP32)],
     ids=ids,
 )
 def test_makoras_product_is_right(problem, device):
@@ -244,6 +244,7 @@ def test_kernelllm_takes_contiguous_tensors_alone():
     [
         (makora.KERNEL, Matmul(64, 64, 64, FP32), "as tf32"),
         (makora.KERNEL, Matmul(64, 64, 64, epilogue=Epilogue.RELU), "no epilogue; asked for: relu"),
+        (makora.KERNEL, Matmul(64, 64, 64, layout=Layout.NK), r"[K, N] alone"),
         (makora.KERNEL, Matmul(1 << 16, 16, 1 << 15), "32 bits"),
         (makora.KERNEL, Matmul(16, 1 << 23, 16), "65536 blocks along N"),
         (kernelllm.KERNEL, Matmul(64, 64, 64, FP16), "are bf16"),

@@ -15,7 +15,7 @@ from triton_vs_tilus.bench import report
 from triton_vs_tilus.bench.cli import run_command
 from triton_vs_tilus.bench.rows import queries, regression
 from triton_vs_tilus.bench.rows.journal import Journal, read_rows
-from triton_vs_tilus.bench.rows.row import BASELINE, SearchRecord
+from triton_vs_tilus.bench.rows.row import BASELINE, ONE_CONFIG, SearchRecord
 from triton_vs_tilus.bench.show import matrix, tables
 
 VECTOR = "triton/decompose_k.vector"
@@ -412,6 +412,16 @@ def test_a_config_that_was_not_searched_is_marked(source):
     made = tables.readme_table(rows)
     assert "| 8.0° (1.25x) * |" in made
     assert "| ---: | ---: | ---: |" in made  # figures still, to be set flush right
+
+
+@pytest.mark.parametrize(
+    ("contender", "marked"),
+    [(name, False) for name in (*ONE_CONFIG[:-1], f"{ONE_CONFIG[-1]}4")] + [("published_triton/w4a16.splitk", True)],
+)
+def test_a_config_beside_which_there_is_no_other_is_not_marked(contender, marked):
+    rows = router_rows()
+    rows[1].contender, rows[1].config_source = contender, "heuristic"
+    assert rows[1].not_searched == marked
 
 
 def test_a_search_that_ran_out_of_time_is_marked_and_told():

@@ -6,6 +6,7 @@ It takes minutes, most of them those of the adversaries that hang. FILE: in plac
 bench/results/<gpu>/referee/adversaries.jsonl. Exits 1 where a verdict is another than expected.
 """
 
+import argparse
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -109,11 +110,14 @@ def keep(path: Path, rows: dict[str, Row], expected: dict[str, Expected]) -> lis
     return found
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", metavar="FILE", type=Path, nargs="?", help="(default: in bench/results of this GPU)")
+    asked = parser.parse_args().file
     if not torch.cuda.is_available():
         sys.exit("there is no CUDA device; without one tests/test_worker.py runs what it can")
     folder = queries.RESULTS / tuned.slug_of(torch.device("cuda", 0)) / "referee"
-    path = Path(arguments[0]) if arguments else folder / "adversaries.jsonl"
+    path = asked or folder / "adversaries.jsonl"
     found = keep(path, rows_on_a_gpu(), ON_A_GPU)
     for each in found:
         if not each.as_expected:
@@ -123,4 +127,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

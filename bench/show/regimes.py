@@ -18,7 +18,7 @@ def regimes_table(found: Sequence[Answer]) -> Table:
         fastest, problem = answer.fastest, answer.fastest.problem
         other = next(name for name in LANGUAGES if name != written_in(fastest))
         second = answer.best_of(other)
-        mark = " †" if len(answer.joint) > 1 else ""
+        mark = "°" * fastest.not_searched + " †" * (len(answer.joint) > 1)
         lines.append(
             [
                 problem.name,
@@ -26,7 +26,7 @@ def regimes_table(found: Sequence[Answer]) -> Table:
                 f"{answer.us(fastest):.1f}",
                 f"{fastest.timing[answer.timing].speedup:.2f}",
                 *([_captured(fastest)] if captured else []),
-                f"{answer.us(second):.1f}, {second.contender}" if second else "",
+                f"{answer.us(second):.1f}, {second.contender}{'°' * second.not_searched}" if second else "",
                 f"`{expression(problem, fastest)}`",
             ]
         )

@@ -9,7 +9,7 @@ Launches     1
 
 As there: 128 x 128 x 32, Triton's default warps and stages, a mask on all three sizes, and a `while` loop over K that
 works out its pointers anew at each step. Triton pipelines `for` loops alone. Left out: the copies of operands that are
-not contiguous, as the kernel takes strides. Source: operators/bf16_matmul/mako_kernel.py in the repository of the
+not contiguous; B stored [N, K], which is always copied there, sits out. Source: operators/bf16_matmul/mako_kernel.py in the repository of the
 kernel-generation study (LironKesem/KernelGeneration), whose document does not show it. What was decided here:
 notes/as_published.md.
 """
@@ -23,7 +23,7 @@ from triton_vs_tilus.common.call import launched
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Kernel, Language, MatmulConfig, Space, cdiv, too_many_blocks
 from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, contiguous
-from triton_vs_tilus.common.problem import Matmul
+from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.kernels_triton import launching
 
@@ -41,9 +41,11 @@ def default_config(problem: Matmul) -> MatmulConfig:
 
 
 def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
-    """Half precision, no epilogue, offsets of 32 bits."""
+    """Half precision, B stored [K, N], no epilogue, offsets of 32 bits."""
     if problem.dtype is torch.float32:
         return "as published, it multiplies fp32 as tf32"
+    if problem.layout is not Layout.KN:
+        return "as published, it takes B stored [K, N] alone"
     if problem.epilogue is not Epilogue.NONE:
         return f"as published, it has no epilogue; asked for: {problem.epilogue.value}"
     if max(problem.m * problem.k, problem.k * problem.n, problem.m * problem.n) >= 1 << 31:

@@ -100,6 +100,7 @@ W4A16 = Source(
     "https://arxiv.org/abs/2402.00025",
     "A100 40GB PCIe, A100 80GB SXM, H100 PCIe (132 SMs and HBM3 by its table; the product has 114 and HBM2e), versions "
     "not named; fp16",
+    "H100 80GB HBM3",
 )
 GENERATED = Source(
     "generated kernels",
@@ -109,7 +110,10 @@ GENERATED = Source(
 )
 # The sweep's figures stand in the repository that the document is of.
 GENERATED_CODE = replace(
-    GENERATED, name="generated kernels' repository", url="https://github.com/LironKesem/KernelGeneration"
+    GENERATED,
+    name="generated kernels' repository",
+    url="https://github.com/LironKesem/KernelGeneration",
+    setup="H100, Triton 3.5.1; bf16",
 )
 # Inductor's threshold, from which it follows; no document says it.
 OWN = Source(
@@ -117,12 +121,11 @@ OWN = Source(
     "https://github.com/pytorch/pytorch/blob/v2.11.0/torch/_inductor/config.py",
     "follows from Inductor's threshold, K at least 32 times M and N",
 )
-# The W4A16 study's H100: an SXM has the SMs, the HBM3 and the L2 of its table, and more bandwidth.
-H100S = ("H100 PCIe", "H100 80GB HBM3")
-SXM = "an H100 PCIe; here an H100 SXM, of more bandwidth"
-ITS_GPUS = ("A100", *H100S)
+# The W4A16 study's GPUs. An H100 SXM has the SMs, the HBM3 and the L2 of its table, and 1.7 times its bandwidth.
+ITS_H100 = ("H100 PCIe",)
+ITS_GPUS = ("A100", *ITS_H100)
 # What the compiler and the architecture decide, and the board does not; the table names no GPU.
-ITS_ARCHITECTURES = (*ITS_GPUS, "H200")
+ITS_ARCHITECTURES = ("A100", "H100", "H200")
 
 CLAIMS = (
     Claim(
@@ -218,7 +221,8 @@ CLAIMS = (
         Ahead(COMPILED_SPLITS, SPLITS_AS_GRAPH, 0.5, one_config=True),
         "skinny-*",
         MODES_CASES,
-        there="decompose-K written in torch, compiled",
+        there="decompose-K written in torch, compiled; in its repository, torch.mm",
+        note="by however much",
     ),
     Claim(
         "What custom-op autotuning chooses has 64 or 128 splits on the whole grid",
@@ -273,7 +277,7 @@ CLAIMS = (
         STUDY,
         SeveralLaunches(ATOMIC),
         EPILOGUE,
-        there="said of splits that add into the output; here they add into a workspace and count who has added",
+        unlike="said of splits that add into the output; these add into a workspace, and the last applies the epilogue",
     ),
     Claim(
         "Decompose-K does not pay where M and N are large, or K is small",
@@ -448,24 +452,21 @@ CLAIMS = (
         W4A16,
         about(BY_SPLIT, DATA_PARALLEL, 2.24, "mean"),
         "w4a16-square",
-        there=SXM,
-        gpus=H100S,
+        gpus=ITS_H100,
     ),
     Claim(
         "SplitK is 295% faster than data parallel at its peak",
         W4A16,
         about(BY_SPLIT, DATA_PARALLEL, 3.95, "largest"),
         "w4a16-square",
-        there=SXM,
-        gpus=H100S,
+        gpus=ITS_H100,
     ),
     Claim(
         "The best split on an H100 is 8",
         W4A16,
         BestSplit((BY_SPLIT,), 8),
         "w4a16-square",
-        there=SXM,
-        gpus=H100S,
+        gpus=ITS_H100,
     ),
     Claim(
         "SplitK is 65% faster than data parallel on average on an A100",
