@@ -5,13 +5,18 @@ import triton.language as tl
 
 from triton_vs_tilus.common.epilogue import Epilogue
 
+try:
+    from triton import constexpr_function
+except ImportError:  # Triton 3.4 has it in its language
+    from triton.language import constexpr_function
 
-@triton.constexpr_function
+
+@constexpr_function
 def has_bias(epilogue: str) -> bool:
     return Epilogue(epilogue).has_bias
 
 
-@triton.constexpr_function
+@constexpr_function
 def activation(epilogue: str) -> str:
     return Epilogue(epilogue).activation
 

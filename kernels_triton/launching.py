@@ -37,13 +37,14 @@ def load(step: Launch, plan: Plan, device: torch.device) -> Run:
             args[place] = _first_word(args[place], dtype)
         step.kernel[step.grid](*args, **step.options)
 
-    if triton.knobs.runtime.interpret:
+    hooks = triton.knobs.runtime
+    # In Triton 3.4 a hook is a function or None, and the launcher is another.
+    if hooks.interpret or not hasattr(hooks.launch_enter_hook, "calls"):
         return run_anew
     # As JITFunction.run launches, from what it has found out by then: it takes longer to find out than to launch.
     compiled = _compiled(step, plan)
     if step.described and not compiled.metadata.tensordesc_meta:  # before Hopper a descriptor is a pointer and numbers
         return run_anew
-    hooks = triton.knobs.runtime
     constants = [step.options[param.name] for param in step.kernel.params[len(step.arguments) :]]
     start, encoders = starting.start_of(compiled, step.grid), iter(starting.encoders_of(compiled))
     all_args: list[Any] = []  # as the launcher takes them: a descriptor's shape and strides follow it

@@ -289,6 +289,15 @@ def test_a_compiled_kernel_of_triton_is_started_with_all_that_it_takes(version, 
     assert started == [[*LAUNCHERS[version], a.data_ptr(), 256, 1024, 1, None, 64, True]]
 
 
+def test_triton_3_4_launches_itself(started, monkeypatch):
+    """Its hooks are functions or None. Nothing is compiled ahead for a launcher that is not called."""
+    monkeypatch.setattr(triton_launching.triton.knobs.runtime, "launch_enter_hook", None)
+    run, kernel = loaded(monkeypatch, (Slot.A, 256), {})
+    a = torch.empty(16, 7168, dtype=torch.bfloat16)
+    run(7, slots_of(a))
+    assert not started and len(kernel.called) == 1
+
+
 def test_a_kernel_of_triton_that_takes_scratch_memory_is_left_to_tritons_call(started, monkeypatch):
     monkeypatch.setattr(triton, "__version__", "3.7.1")
     monkeypatch.setattr(Launcher, "global_scratch_size", 128)
