@@ -29,7 +29,7 @@ from triton_vs_tilus.bench.show.claims.listed import CLAIMS
 from triton_vs_tilus.bench.show.claims.published import missing, recorded_by
 from triton_vs_tilus.bench.show.claims.rules import CONFIRMED, CONTRADICTED, Finding
 from triton_vs_tilus.bench.show.claims.rules import tile_of as tile_of_program
-from triton_vs_tilus.bench.show.claims.tables import blocks, screen, table
+from triton_vs_tilus.bench.show.claims.tables import blocks, recorded, screen, table
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
@@ -525,7 +525,7 @@ def test_the_or_reduction(ratio, verdicts):
     assert judged("A constant tile", there) == Finding(told, NOT_RECORDED)
     here = judged("tl.reduce is about", rows)
     assert here.verdict == NOT_TESTABLE
-    why = "no rows with Triton 3.4: this project needs Triton 3.6 or newer, which its oldest torch, 2.11, pins"
+    why = "no rows with Triton 3.4"
     assert here.measured.startswith(f"{why}; NVIDIA H200, Triton 3.6.0: median {ratio:.3f}x")
 
 
@@ -988,6 +988,15 @@ def test_one_table_of_what_is_recorded(monkeypatch, tmp_path, capsys):
             Journal(tmp_path / device / "router-nk.jsonl").append(made)
     assert run_command(command.main, ["--markdown"]) == 0
     assert capsys.readouterr().out.count(f"**{len(CLAIMS)} claims: ") == 1
+
+
+def test_what_another_triton_recorded_is_told_of_too(monkeypatch, tmp_path):
+    monkeypatch.setattr(queries, "RESULTS", tmp_path)
+    for folder, version in (("h200", "3.6.0"), ("h200/triton-3.4", "3.4.0")):
+        for made in made_with(router_rows(), triton=version):
+            Journal(tmp_path / folder / "router-nk.jsonl").append(made)
+    rows, _ = recorded()
+    assert {made.environment.triton for made in rows} == {"3.6.0", "3.4.0"}
 
 
 def test_the_command_reads_files(tmp_path, capsys):

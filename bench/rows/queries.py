@@ -105,6 +105,22 @@ def recorded(name: str = "*") -> dict[Path, list[Row]]:
     return {path: read_rows(path) for path in _files(name)}
 
 
+def of_all_tritons() -> list[Row]:
+    """The rows of every checked-in file, and of the files of its name that other versions of Triton have. Raises
+    InvalidRows."""
+    files = recorded()
+    return [
+        row
+        for path, rows in files.items()
+        for row in (*rows, *(row for other in with_other_tritons(path) for row in read_rows(other)))
+    ]
+
+
+def with_other_tritons(path: Path) -> list[Path]:
+    """The files of a recorded file's name in the folders beside it that are called by another Triton, triton-3.6."""
+    return sorted(path.parent.glob(f"triton-*/{path.name}"))
+
+
 def _files(name: str, folder: str = "") -> list[Path]:
     device, _, file = name.rpartition(":")
     return sorted(RESULTS.glob(str(Path(device or "*", folder, f"{file}.jsonl"))))

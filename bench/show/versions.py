@@ -18,7 +18,6 @@ from triton_vs_tilus.common.kernel import Language
 CI = queries.ROOT / ".ci" / "run"
 CONSTRAINTS = queries.ROOT / "constraints.txt"
 BY = ["device", "torch", "triton", "tilus"]
-OTHERS = "triton-*"  # folders beside a device's files: the same files, recorded with another Triton
 
 
 def versions_table() -> Table:
@@ -26,8 +25,7 @@ def versions_table() -> Table:
     nothing is timed. Raises ValueError where the files of CI name no version."""
     rows = pd.DataFrame(
         {**{name: getattr(row.environment, name) or "-" for name in BY}, "time": row.time}
-        for path, rows in queries.recorded().items()
-        for row in [*rows, *(row for other in _with_other_tritons(path) for row in read_rows(other))]
+        for row in queries.of_all_tritons()
     )
     timed = rows.groupby(BY)["time"].agg(rows="size", last="max").reset_index().sort_values("last", ascending=False)
     lines = [
@@ -52,7 +50,7 @@ def across_versions(path: Path, rows: Sequence[Row], others: Sequence[str] = ())
     other Triton has a file of this name, nor there are others; OSError.
     """
     beside = [path.with_stem(name) for name in others]
-    files = [rows, *map(read_rows, [*_with_other_tritons(path), *beside])]
+    files = [rows, *map(read_rows, [*queries.with_other_tritons(path), *beside])]
     if len(files) < 2:
         raise ValueError(f"across:{path.stem}: no other Triton has {path.name}")
     by_version = {
@@ -79,11 +77,6 @@ def across_versions(path: Path, rows: Sequence[Row], others: Sequence[str] = ())
     header = ["kernel", "problems", *(f"Triton {version}" for version in speeds.columns), "newest over oldest"]
     foot = f"cold. Times {baseline_name(rows)} of each run, the geometric mean; newest over oldest: the extremes. "
     return Table(f"{path.stem}: one config under each Triton", header, lines, foot=foot + source_of(rows))
-
-
-def _with_other_tritons(path: Path) -> list[Path]:
-    """The files of a recorded file's name that other versions of Triton have."""
-    return sorted(path.parent.glob(f"{OTHERS}/{path.name}"))
 
 
 def _pinned(text: str, name: str) -> str:

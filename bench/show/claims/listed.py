@@ -93,7 +93,6 @@ OR_REDUCE = Source(
     "OR reduction",
     "https://notgum.com/post/manual-unrolling-beats-tl.reduce-for-small-k/",
     "GPU, dtype, tile and warps not named, Triton 3.4.0",
-    not_here="this project needs Triton 3.6 or newer, which its oldest torch, 2.11, pins",
 )
 W4A16 = Source(
     "W4A16 SplitK",

@@ -77,9 +77,8 @@ def counts(found: Sequence[tuple[Claim, Finding]]) -> str:
 
 
 def recorded() -> tuple[list[Row], list[Launch]]:
-    """The rows and launches that are checked in, of every device. Raises InvalidRows."""
-    rows = [row for of_file in queries.recorded().values() for row in of_file]
-    return rows, [launch for of_file in queries.recorded_launches().values() for launch in of_file]
+    """The rows and launches that are checked in, of every device and every Triton. Raises InvalidRows."""
+    return queries.of_all_tritons(), [launch for of_file in queries.recorded_launches().values() for launch in of_file]
 
 
 def recorded_table() -> Table:
