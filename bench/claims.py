@@ -36,15 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     try:
         given = [row for file in args.file for row in read_rows(file)]
-        rows, launches = (given, []) if args.file else recorded()
+        rows, launches, stages = (given, [], []) if args.file else recorded()
     except (OSError, ValueError) as error:
         raise UsageError(str(error)) from error
     if not rows:
         raise UsageError("no rows are checked in under bench/results")
     if args.markdown:
-        print(table(rows, launches).markdown())
+        print(table(rows, launches, stages).markdown())
     else:
-        console().print(blocks(rows, launches) if args.verbose else screen(rows, launches))
+        console().print(blocks(rows, launches, stages) if args.verbose else screen(rows, launches, stages))
     return ExitCode.OK
 
 

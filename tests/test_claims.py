@@ -20,7 +20,15 @@ from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.cli import run_command
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.journal import Journal
-from triton_vs_tilus.bench.rows.row import BASELINE, PASSED, AccuracyRecord, Launch, LaunchEnvironment, ProblemRecord
+from triton_vs_tilus.bench.rows.row import (
+    BASELINE,
+    PASSED,
+    AccuracyRecord,
+    Launch,
+    LaunchEnvironment,
+    ProblemRecord,
+    Stage,
+)
 from triton_vs_tilus.bench.show import tables
 from triton_vs_tilus.bench.show.claims import listed
 from triton_vs_tilus.bench.show.claims.claim import FEW_ROWS, NOT_RECORDED, VERDICTS, Claim
@@ -43,8 +51,8 @@ def claim(beginning: str) -> Claim:
     return found
 
 
-def judged(beginning: str, rows, launches=()) -> Finding:
-    return claim(beginning).finding(evidence(rows, launches))
+def judged(beginning: str, rows, launches=(), stages=()) -> Finding:
+    return claim(beginning).finding(evidence(rows, launches, stages))
 
 
 def replace_rule(beginning: str, **fields) -> Finding:
@@ -247,7 +255,7 @@ def test_every_published_contender_of_a_rule_is_recorded_by_a_command():
         if names := missing(evidence([]).rows, one.rule.contenders):
             assert all(fnmatch.filter(known, re.split("[ @]", name)[0]) for name in names)
             by = recorded_by(names, one.workload)
-            assert one.rule.counted or by.count("-published") >= 1, one.text
+            assert one.rule.frame != "rows" or by.count("-published") >= 1, one.text
 
 
 def test_the_fastest_of_several_counts_on_each_problem():
@@ -475,6 +483,46 @@ def test_where_splitting_stops_paying():
         made.config_source = "nearest"
     told += "; 10 with a config not searched for the shape"
     assert judged("Decompose-K does not pay", rows) == Finding(told, FEW_ROWS, 9)
+
+
+@pytest.mark.parametrize(
+    ("even", "uneven", "verdict"),
+    [(1.3, 0.9, CONFIRMED), (1.3, 1.0, CONFIRMED), (1.3, 1.2, CONTRADICTED), (0.9, 0.8, NOT_TESTABLE)],
+)
+def test_whether_a_k_that_divides_poorly_pays(even, uneven, verdict):
+    rows = []
+    for k in (8192, 8200, 10248):
+        problem = Matmul(16, 16, k, torch.bfloat16)
+        us = 10.0 / (even if k == 8192 else uneven)
+        rows += [
+            row(contender, us=at, problem=problem, workload="shape")
+            for contender, at in ((BASELINE, 10.0), (VECTOR, us))
+        ]
+    assert judged("Where K divides poorly", rows).verdict == verdict
+
+
+def test_a_k_that_divides_poorly_is_told_with_the_command_that_records_it():
+    assert judged("Where K divides poorly", []) == Finding("`python bench/record.py uneven-k-published`", NOT_RECORDED)
+
+
+@pytest.mark.parametrize(
+    ("whole", "product", "verdict"),
+    [
+        (12.0, 8.0, CONFIRMED),  # the buffer takes 8 of 12 us, without it 4
+        (9.0, 6.0, CONTRADICTED),  # 6 of 9 us, and ahead of torch.mm all the same
+        (12.0, 11.0, NOT_TESTABLE),  # 2 of 12 us
+        (40.0, 28.0, NOT_TESTABLE),  # 24 of 40 us, without it behind, too
+    ],
+)
+def test_whether_a_dominating_buffer_pays(whole, product, verdict):
+    rows, name = [], f"{VECTOR}@s64"
+    for stage, contender, us in (("whole", BASELINE, 10.0), ("whole", name, whole), ("product", name, product)):
+        made = row(contender, us=us, workload="shape")
+        shared = {field: getattr(made, field) for field in Stage.__struct_fields__ if hasattr(made, field)}
+        rows.append(Stage(**shared, stage=stage, launch=contender))
+    found = judged("Where its buffer", [], stages=rows)
+    assert found.verdict == verdict
+    assert f"the buffer {2 * (whole - product):.1f} of {whole:.1f} us, torch/mm 10.0" in found.measured
 
 
 def test_splits_one_against_another():
@@ -995,7 +1043,7 @@ def test_what_another_triton_recorded_is_told_of_too(monkeypatch, tmp_path):
     for folder, version in (("h200", "3.6.0"), ("h200/triton-3.4", "3.4.0")):
         for made in made_with(router_rows(), triton=version):
             Journal(tmp_path / folder / "router-nk.jsonl").append(made)
-    rows, _ = recorded()
+    rows, *_ = recorded()
     assert {made.environment.triton for made in rows} == {"3.6.0", "3.4.0"}
 
 

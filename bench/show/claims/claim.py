@@ -92,8 +92,8 @@ class Claim:
             return ""
         every = dict.fromkeys([*self.rule.contenders, *ours(self.rule).contenders])
         names = ", ".join(f"`{pattern}`" for pattern in every)
-        counted = ", counters" if self.rule.counted else ""
-        return f"{'any' if self.workload == '*' else self.workload}{counted}: {names}"
+        asked = {"rows": "", "launches": ", counters", "stages": ", stages"}[self.rule.frame]
+        return f"{'any' if self.workload == '*' else self.workload}{asked}: {names}"
 
     def finding(self, evidence: Evidence) -> Finding:
         """The figures and the verdict. A verdict on a suite takes half of its problems, with searched configs; one on
@@ -112,7 +112,7 @@ class Claim:
 
     def _told(self, rule: Rule, evidence: Evidence) -> Finding:
         """Of several devices, with their names."""
-        devices = (evidence.launches if rule.counted else evidence.rows)["device"].unique()
+        devices = evidence.asked(rule.frame)["device"].unique()
         if not rule.contenders or len(devices) < 2:
             return self._finding(rule, evidence)
 
@@ -166,11 +166,10 @@ class Claim:
         return replace(finding, measured=f"{finding.measured}; {finding.compared} of the {self.asked} shapes recorded")
 
     def _chosen(self, rule: Rule, evidence: Evidence) -> pd.DataFrame:
-        frame = evidence.launches if rule.counted else evidence.rows
-        return named(self._of_problems(frame), *rule.contenders)
+        return named(self._of_problems(evidence.asked(rule.frame)), *rule.contenders)
 
     def _recorded_by(self, contenders: Sequence[str]) -> str:
-        if self.rule.counted:
+        if self.rule.frame == "launches":
             return counted_by(contenders, self._of_problems(_suites())["problem"])
         return recorded_by(contenders, self.workload)
 

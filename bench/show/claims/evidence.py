@@ -1,14 +1,14 @@
-"""Rows and counted launches as data frames, and the comparisons that rules make on them.
+"""Rows, counted launches and timed stages as data frames, and the comparisons that rules make on them.
 
 A frame of rows has a line for each row and timing, or one line for a row that was not timed; it is in the order of the
 rows' times, whatever the order of the files. A frame of launches has a line for each launch, and a column for each
-metric.
+metric; a frame of stages one for each stage and timing.
 
 Unlike rows.frame, it holds every measurement of a contender and not the last alone: two contenders are compared in the
 last measurement that they share.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from triton_vs_tilus.bench.rows.row import PASSED, TIMINGS, Launch, Row
+from triton_vs_tilus.bench.rows.row import PASSED, TIMINGS, Launch, Row, Stage, TimingName, TimingRecord
 
 NO_ROWS = "no rows"
 NOT_TESTABLE = "not testable here"
@@ -36,21 +36,25 @@ class Evidence:
 
     rows: pd.DataFrame
     launches: pd.DataFrame
+    stages: pd.DataFrame
+
+    def asked(self, frame: str) -> pd.DataFrame:
+        """'rows', 'launches' or 'stages'."""
+        return {"rows": self.rows, "launches": self.launches, "stages": self.stages}[frame]
 
     @cached_property
     def by_device(self) -> dict[str, "Evidence"]:
         """What was measured on each device, by its name."""
-        devices = pd.concat([self.rows["device"], self.launches["device"]]).unique()
-        return {
-            device: Evidence(self.rows[self.rows["device"] == device], self.launches[self.launches["device"] == device])
-            for device in devices
-        }
+        frames = self.rows, self.launches, self.stages
+        devices = pd.concat([frame["device"] for frame in frames]).unique()
+        return {device: Evidence(*(frame[frame["device"] == device] for frame in frames)) for device in devices}
 
 
-def evidence(rows: Sequence[Row], launches: Sequence[Launch] = ()) -> Evidence:
+def evidence(rows: Sequence[Row], launches: Sequence[Launch] = (), stages: Sequence[Stage] = ()) -> Evidence:
     lines = [line for number, row in enumerate(rows) for line in _lines_of_row(number, row)]
     counted = [_shared(launch) | launch.metrics for launch in launches]
-    return Evidence(_by_time(lines), _by_time(counted))
+    alone = [line for stage in stages for line in _lines_of_stage(stage)]
+    return Evidence(_by_time(lines), _by_time(counted), _by_time(alone))
 
 
 def _by_time(lines: list[dict[str, object]]) -> pd.DataFrame:
@@ -62,12 +66,14 @@ SHARED = ["workload", "problem", "m", "n", "k", "dtype", "contender", "protocol"
 SHARED += ["device", "torch", "triton", "time"]
 OF_ROWS = ["row", "config_source", "not_searched", "bitwise_equal", "times_torch", "workspace_bytes", "launches"]
 OF_ROWS += ["measurement", "timing", "median_us", "speedup", "speedup_low", "speedup_high", "times_floor"]
+FIGURES = ("median_us", "speedup", "speedup_low", "speedup_high", "times_floor")
 
 
-def _shared(record: Row | Launch) -> dict[str, object]:
+def _shared(record: Row | Launch | Stage) -> dict[str, object]:
     problem = record.problem
     sizes = {"m": problem.m, "n": problem.n, "k": problem.k, "dtype": problem.dtype}
-    own = ("workload", "contender", "protocol", "config", "status", "message", "time")
+    own = ["workload", "contender", "protocol", "config", "time"]
+    own += [] if isinstance(record, Stage) else ["status", "message"]  # a stage is not judged
     made_with = {name: getattr(record.environment, name) for name in ("device", "torch", "triton")}
     return {"problem": problem.name, **made_with, **sizes, **{name: getattr(record, name) for name in own}}
 
@@ -83,12 +89,18 @@ def _lines_of_row(number: int, row: Row) -> list[dict[str, object]]:
         "launches": row.launches,
         "measurement": row.measurement[1],
     }
-    figures = ("median_us", "speedup", "speedup_low", "speedup_high", "times_floor")
-    lines = [
-        whole | {"timing": timing} | {name: getattr(record, name) for name in figures}
-        for timing, record in row.timing.items()
+    return _by_timing(whole, row.timing) or [whole | dict.fromkeys(["timing", *FIGURES])]
+
+
+def _lines_of_stage(stage: Stage) -> list[dict[str, object]]:
+    return _by_timing(_shared(stage) | {"stage": stage.stage}, stage.timing)
+
+
+def _by_timing(whole: dict[str, object], timings: Mapping[TimingName, TimingRecord]) -> list[dict[str, object]]:
+    return [
+        whole | {"timing": timing} | {name: getattr(record, name) for name in FIGURES}
+        for timing, record in timings.items()
     ]
-    return lines or [whole | dict.fromkeys(["timing", *figures])]
 
 
 def named(frame: pd.DataFrame, *patterns: str) -> pd.DataFrame:

@@ -8,11 +8,13 @@ from triton_vs_tilus.bench.show.claims.rules import (
     Ahead,
     BestSplit,
     BlocksLoaded,
+    BufferDominates,
     CloseMedians,
     CompiledTo,
     ComputeBound,
     Counted,
     Crossover,
+    DividesPoorly,
     DoBenchCounts,
     Errors,
     LargerGain,
@@ -72,6 +74,7 @@ TIMED_IN_GRAPHS = "2.12"
 COMPILED_SPLITS, SPLITS_AS_GRAPH = "torch/decompose_k.compiled", "torch/decompose_k.max_autotune"
 # The numbers of tokens at which the study holds the router against eager.
 ROUTER_CASES = "m in [1, 16, 64, 256, 768]"
+UNEVEN_CASES = "m in [16, 64] and k in [8192, 8200, 10248, 12296]"
 TEMPLATE_CASES = "m == 16 and n == 16 and k in [256, 32768]"  # where it reads what Inductor generates
 
 STUDY = Source(
@@ -285,11 +288,16 @@ CLAIMS = (
         "crossover",
     ),
     Claim(
-        "Where K divides poorly, or its buffer dominates, decompose-K does not pay",
+        "Where K divides poorly, decompose-K does not pay",
         STUDY,
-        Untestable(
-            "every K that is recorded has 8 powers of two or more to split by, and a row has one time for both launches"
-        ),
+        DividesPoorly(OPTIMIZED, BASELINE, even=8192),
+        "shape",
+        UNEVEN_CASES,
+    ),
+    Claim(
+        "Where its buffer of partial sums dominates, decompose-K does not pay",
+        STUDY,
+        BufferDominates(f"{OPTIMIZED}@s*", BASELINE, share=0.5),
     ),
     Claim(
         "At M = N = 16 the vector reducer has 8 programs of 32 elements",

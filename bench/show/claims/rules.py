@@ -60,9 +60,9 @@ class Finding:
 
 
 class Rule(Protocol):
-    """counted: whether it asks what Nsight Compute counted, and not for rows."""
+    """frame: which of Evidence's it asks: 'rows', 'launches' that Nsight Compute counted, or 'stages' timed alone."""
 
-    counted: bool
+    frame: str
 
     @property
     def text(self) -> str: ...
@@ -83,7 +83,7 @@ class OfOne:
 
     contender: str
 
-    counted = False
+    frame = "rows"
 
     @property
     def contenders(self) -> Sequence[str]:
@@ -96,13 +96,13 @@ class OfSeveral:
 
     contenders: Sequence[str]
 
-    counted = False
+    frame = "rows"
 
 
 class WithoutRows:
     """What rules share that no row tests."""
 
-    counted = False
+    frame = "rows"
     text = "by counting"
     contenders = ()
 
@@ -117,7 +117,7 @@ class OfTwo:
     one: str
     other: str
 
-    counted = False
+    frame = "rows"
 
     @property
     def contenders(self) -> Sequence[str]:
@@ -284,7 +284,7 @@ class SameOrder:
     against_torch: Sequence[str]
     dtypes: tuple[str, str]
 
-    counted = False
+    frame = "rows"
     text = "medians over torch.mm in one order"
 
     @property
@@ -579,6 +579,63 @@ class Crossover(OfTwo):
 
 
 @dataclass(frozen=True)
+class DividesPoorly(OfTwo):
+    """Of the M = N where `one` is ahead at K = `even`, it is ahead at no other K."""
+
+    even: int
+
+    @property
+    def text(self) -> str:
+        return f"ahead of {self.other} at K = {self.even}, and for the same M and N at no K that divides worse"
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        pairs = compared(rows, self.one, self.other)
+        is_even = pairs["k"] == self.even
+        pays = pairs[is_even & (pairs["standing"] == "ahead")]["m"]
+        even, others = (pairs[of & pairs["m"].isin(pays)] for of in (is_even, ~is_even))
+        if others.empty:
+            raise Untested(f"not ahead at K = {self.even} where another K was measured", NOT_TESTABLE)
+        text = f"at K = {self.even} {spread(even)}; at the others {spread(others)}"
+        return Finding(text, verdict(not _ahead(others)))
+
+
+@dataclass(frozen=True)
+class BufferDominates(OfTwo):
+    """Where the buffer of partial sums takes `share` of the time of `one` or more, and without it `one` would be ahead
+    of `other`, it is not.
+
+    The meeting takes what the whole takes and the product alone does not. It reads the buffer that the product has
+    written, so that the buffer takes twice that; cold.
+    """
+
+    share: float
+
+    frame = "stages"
+
+    @property
+    def text(self) -> str:
+        which = f"where the buffer, written and read, takes {self.share:.0%} of the time or more, and it alone decides"
+        return f"not ahead of {self.other} {which}"
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        if named(rows, self.one).empty:
+            raise Untested(f"no stages of {self.one}")
+        cold = rows[rows["timing"] == "cold"]
+        by_stage = {name: of_stage.set_index("problem") for name, of_stage in named(cold, self.one).groupby("stage")}
+        theirs = named(cold, self.other).set_index("problem")["median_us"]
+        whole, product = by_stage["whole"], by_stage["product"]["median_us"]
+        decided, parts = [], []
+        for problem, us, low in zip(whole.index, whole["median_us"], whole["speedup_low"], strict=True):
+            buffer = 2 * (us - product[problem])
+            parts.append(f"{problem}: the buffer {buffer:.1f} of {us:.1f} us, {self.other} {theirs[problem]:.1f}")
+            if buffer >= self.share * us and us - buffer < theirs[problem]:
+                decided.append(low <= 1)
+        if not decided:
+            raise Untested(f"nowhere does the buffer alone decide; {'; '.join(parts)}", NOT_TESTABLE)
+        return Finding("; ".join(parts), verdict(all(decided)))
+
+
+@dataclass(frozen=True)
 class SplittingPays(OfSeveral):
     """On every problem the fastest split is ahead of one split."""
 
@@ -677,7 +734,7 @@ class Counted:
     claimed: Mapping[str, float]
     alike: Sequence[str] = ()
 
-    counted = True
+    frame = "launches"
 
     @property
     def contenders(self) -> Sequence[str]:
@@ -712,7 +769,7 @@ class Counted:
 class LimitedBySharedMemory(OfOne):
     """Shared memory lets fewer blocks onto an SM than registers do."""
 
-    counted = True
+    frame = "launches"
     text = "fewer blocks by shared memory than by registers"
 
     def finding(self, rows: pd.DataFrame) -> Finding:

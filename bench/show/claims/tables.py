@@ -9,7 +9,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from triton_vs_tilus.bench.rows import queries
-from triton_vs_tilus.bench.rows.row import Launch, Row
+from triton_vs_tilus.bench.rows.row import Launch, Row, Stage
 from triton_vs_tilus.bench.show.claims.claim import VERDICTS, Claim
 from triton_vs_tilus.bench.show.claims.evidence import evidence
 from triton_vs_tilus.bench.show.claims.listed import CLAIMS
@@ -17,15 +17,18 @@ from triton_vs_tilus.bench.show.claims.rules import Finding
 from triton_vs_tilus.bench.show.tables import Table, source_of
 
 
-def findings(rows: Sequence[Row], launches: Sequence[Launch] = ()) -> list[tuple[Claim, Finding]]:
-    """Every claim with its finding in these rows, and in what Nsight Compute counted in these launches."""
-    found = evidence(rows, launches)
+def findings(
+    rows: Sequence[Row], launches: Sequence[Launch] = (), stages: Sequence[Stage] = ()
+) -> list[tuple[Claim, Finding]]:
+    """Every claim with its finding in these rows, in what Nsight Compute counted in these launches, and in stages that
+    were timed alone."""
+    found = evidence(rows, launches, stages)
     return [(claim, claim.finding(found)) for claim in CLAIMS]
 
 
-def table(rows: Sequence[Row], launches: Sequence[Launch] = ()) -> Table:
+def table(rows: Sequence[Row], launches: Sequence[Launch] = (), stages: Sequence[Stage] = ()) -> Table:
     """Every claim: its rows, its rule, the figures and the verdict."""
-    found = findings(rows, launches)
+    found = findings(rows, launches, stages)
     lines = [
         [claim.text, claim.made_of, claim.selection, claim.condition, finding.measured, finding.verdict]
         for claim, finding in found
@@ -43,9 +46,9 @@ def table(rows: Sequence[Row], launches: Sequence[Launch] = ()) -> Table:
     return Table(f"{len(found)} claims: {counts(found)}", header, lines, foot=foot)
 
 
-def screen(rows: Sequence[Row], launches: Sequence[Launch] = ()) -> Table:
+def screen(rows: Sequence[Row], launches: Sequence[Launch] = (), stages: Sequence[Stage] = ()) -> Table:
     """Every claim with its verdict and, where one figure decides it, that figure; by source."""
-    found = findings(rows, launches)
+    found = findings(rows, launches, stages)
     lines = []
     for source, of_source in groupby(found, key=lambda pair: pair[0].source):
         lines.append(["", "", f"{source.name}:"])
@@ -54,9 +57,9 @@ def screen(rows: Sequence[Row], launches: Sequence[Launch] = ()) -> Table:
     return Table("claims", ["verdict", "measured", "claim"], lines, foot=foot)
 
 
-def blocks(rows: Sequence[Row], launches: Sequence[Launch] = ()) -> Group:
+def blocks(rows: Sequence[Row], launches: Sequence[Launch] = (), stages: Sequence[Stage] = ()) -> Group:
     """The same as `table`, a block a claim, for a terminal that is too narrow for its columns."""
-    found = findings(rows, launches)
+    found = findings(rows, launches, stages)
     parts: list[Text | RichTable] = []
     for claim, finding in found:
         names = claim.selection.replace("`", "")
@@ -76,9 +79,11 @@ def counts(found: Sequence[tuple[Claim, Finding]]) -> str:
     return ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict])
 
 
-def recorded() -> tuple[list[Row], list[Launch]]:
-    """The rows and launches that are checked in, of every device and every Triton. Raises InvalidRows."""
-    return queries.of_all_tritons(), [launch for of_file in queries.recorded_launches().values() for launch in of_file]
+def recorded() -> tuple[list[Row], list[Launch], list[Stage]]:
+    """The rows of every device and every Triton, the launches and the stages that are checked in. Raises
+    InvalidRows."""
+    launches = [launch for of_file in queries.recorded_launches().values() for launch in of_file]
+    return queries.of_all_tritons(), launches, [each for of in queries.recorded_stages().values() for each in of]
 
 
 def recorded_table() -> Table:
