@@ -421,7 +421,6 @@ def test_modes_of_a_compiler_are_compared_at_one_config():
     assert judged(MODES, others).verdict == NO_ROWS
 
 
-
 @pytest.mark.parametrize(
     ("error", "library_error", "verdict"),
     [(1.0, 1.0, CONFIRMED), (2.4, 1.0, CONTRADICTED), (2.4, 14.0, CONFIRMED)],

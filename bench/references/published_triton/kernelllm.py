@@ -10,10 +10,10 @@ Launches     2 and those of torch.mm
 
 As there: copies without masks, 5 configs, and Inductor's name for torch.mm into a given output. On bf16 the casts are
 copies. Not as there: where blocks divide the elements its grid has 1 or 2 programs too many, whose stores lie past the
-end of A' and B'; here it covers the elements, and sits out where no block divides them. Its autotuner times each copy alone, and once a process,
-as its key names no argument; here one line of its list stands for both, and is searched for each shape. Source:
-operators/bf16_matmul/kernelllm.py in the repository of the kernel-generation study (LironKesem/KernelGeneration); the
-document shows a few lines of it. What was decided here: notes/as_published.md.
+end of A' and B'; here it covers the elements, and sits out where no block divides them. Its autotuner times each copy
+alone, and once a process, as its key names no argument; here one line of its list stands for both, and is searched for
+each shape. Source: operators/bf16_matmul/kernelllm.py in the repository of the kernel-generation study
+(LironKesem/KernelGeneration); the document shows a few lines of it. What was decided here: notes/as_published.md.
 """
 
 from dataclasses import dataclass

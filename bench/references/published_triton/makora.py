@@ -9,9 +9,9 @@ Launches     1
 
 As there: 128 x 128 x 32, Triton's default warps and stages, a mask on all three sizes, and a `while` loop over K that
 works out its pointers anew at each step. Triton pipelines `for` loops alone. Left out: the copies of operands that are
-not contiguous; B stored [N, K], which is always copied there, sits out. Source: operators/bf16_matmul/mako_kernel.py in the repository of the
-kernel-generation study (LironKesem/KernelGeneration), whose document does not show it. What was decided here:
-notes/as_published.md.
+not contiguous; B stored [N, K], which is always copied there, sits out. Source: operators/bf16_matmul/mako_kernel.py
+in the repository of the kernel-generation study (LironKesem/KernelGeneration), whose document does not show it. What
+was decided here: notes/as_published.md.
 """
 
 import torch
