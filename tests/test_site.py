@@ -232,6 +232,12 @@ def test_the_heat_map_is_the_matrix_and_filters_what_is_below(shown):
     assert shown.locator(".matrix:visible").count() == 1
 
 
+def test_a_file_without_kernels_of_this_project_shows_its_contenders(shown):
+    shown.select_option("#file", "h100-80gb-hbm3/square-generated-models-published")
+    on = shown.locator("#lines input:checked").evaluate_all("(inputs) => inputs.map((input) => input.value)")
+    assert {"published_triton/matmul.makora", "published_triton/matmul.kernelllm", "torch/mm", "floor"} == set(on)
+
+
 def test_lines_are_toggled_and_a_marker_tells_its_row(shown):
     assert shown.locator("#chart svg[role=group] polyline").count() == 4
     shown.click("#latency summary")

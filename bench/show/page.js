@@ -313,6 +313,8 @@ function sweepChoices() {
   const fits = (sweep) => sweep && (state.problem === null || sweep[1].includes(state.problem));
   const place = fits(before) ? state.file.sweeps.indexOf(before) : state.file.sweeps.findIndex(fits);
   $("sweep").value = Math.max(0, place);
+  const isOurs = (row) => ["triton", "tilus"].includes(row.language);
+  if (!timed().some(isOurs)) timed().filter((row) => !isBaseline(row)).forEach((row) => toggled.add(row.contender));
   latency();
 }
 
