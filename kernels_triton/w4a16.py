@@ -31,7 +31,7 @@ How a weight costs less than one instruction:
   that follow move nothing. A test checks that Triton sees this, by the shared memory that the kernel takes.
 - Scale and zero point of a column are one int32, as a thread cannot copy fewer than 4 bytes asynchronously.
 This takes Hopper, and multiples of 4 warps and of 128 columns. Otherwise Triton multiplies by mma, whose operand it
-wants in another order, as it was joined from parts: right, and slow. sliced_k multiplies by mma, with K in that order.
+wants in another order: right, and slow. sliced_k multiplies by mma, and joins the weight in that order.
 
 Source: "Accelerating a Triton Fused Kernel for W4A16 Quantized Inference with SplitK Work Decomposition" (arXiv
 2402.00025), for the packing, the splits and the atomics; there weights are dequantized one by one, scales applied to
@@ -45,6 +45,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from packaging.version import Version
 from torch import Tensor
 
 from triton_vs_tilus.common import w4a16 as shared
@@ -129,6 +130,9 @@ def workspace_bytes(problem: W4A16Matmul, config: W4A16Config, *, variant: str) 
 # Triton alone: words, and a column's scale and zero point, are loaded as one number.
 READ_AS = {Slot.TILES: torch.int32, Slot.SCALES: torch.int32}
 _INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+# Along K, of an operand of mma: as many as fill a register, and twice as many in a Triton before 3.8, which has a lane
+# hold so many of whatever is joined from parts (triton-lang/triton#10645).
+_NEIGHBOURS = tl.constexpr(4 if Version(triton.__version__) < Version("3.8") else 2)
 # Two nibbles of a word, $2, that are 16 bits apart, to ($0, $1), as operands; see common.w4a16.Operand.
 _LOWER = tl.constexpr("{ .reg .b32 q; and.b32 q, $2, 0x000F000F; mov.b32 {$0, $1}, q; }")
 _UPPER = tl.constexpr("{ .reg .b32 q; and.b32 q, $2, 0x00F000F0; mov.b32 {$0, $1}, q; }")
@@ -364,11 +368,12 @@ def _w4a16_sliced_k_kernel(
     warps = tl.arange(0, SPLIT_K)  # each with a group of the step
     # As in band.batched_product: a row's groups are not to lie side by side in shared memory.
     of_warp = tl.max_contiguous(warps[:, None, None] * GROUP_SIZE, (min(SPLIT_K, 2), 1, 1))
-    a_ptrs = a_ptr + offs_m[None, :, None].to(tl.int64) * stride_am + of_warp + tl.arange(0, GROUP_SIZE)[None, None, :]
+    # As [warp, K, row], not transposed later: Triton 3.8 would do that in shared memory, for one of the two products.
+    a_ptrs = a_ptr + offs_m[None, None, :].to(tl.int64) * stride_am + of_warp + tl.arange(0, GROUP_SIZE)[None, :, None]
     k_tiles = tl.arange(0, K_TILES)[:, None, None] + warps[None, :, None] * K_TILES
     word_ptrs = tiles_ptr + k_tiles.to(tl.int64) * (columns * 4) + offs_w[None, None, :]
     column_ptrs = columns_ptr + warps[:, None, None].to(tl.int64) * columns + offs_n[None, :, None]
-    a_mask = (offs_m < m_end)[None, :, None]
+    a_mask = (offs_m < m_end)[None, None, :]
     word_mask = (offs_w < columns * 4)[None, None, :]
     column_mask = (offs_n < columns)[None, :, None]
     ones = tl.full((SPLIT_K, 16, GROUP_SIZE), UNIT, tl.float32).to(DTYPE)
@@ -386,12 +391,17 @@ def _w4a16_sliced_k_kernel(
             column = tl.load(column_ptrs + step * columns, mask=column_mask & in_k[:, None, None], other=0)
         # k_tile, warp, n_tile, lane_n, lane_k, depth, widths; and row, half, width
         words = words.reshape(K_TILES, SPLIT_K, N_TILES, 8, 4, 2, 2)
-        # Of an operand that is joined from parts Triton has a lane hold 4 neighbours of K. Those of both halves of a
-        # depth, which a lane has here, become neighbours, in A too.
-        b = _operands_of(words, DTYPE).permute(1, 2, 6, 9, 3, 0, 5, 4, 8, 7).reshape(SPLIT_K, BLOCK_N, GROUP_SIZE)
-        a_halves = a.reshape(SPLIT_K, ROWS, 2 * K_TILES, 2, 4, 2).permute(0, 1, 2, 4, 3, 5)
-        product = tl.dot(b, a_halves.reshape(SPLIT_K, ROWS, GROUP_SIZE).permute(0, 2, 1))
-        row_sums = tl.dot(ones, a.permute(0, 2, 1))  # 16 times over, which is what a lane wants
+        b = _operands_of(words, DTYPE)
+        if _NEIGHBOURS == 4:  # those of both halves of a depth, which a lane has here; in A too
+            b = b.permute(1, 2, 6, 9, 3, 0, 5, 4, 8, 7)
+            a_halves = a.reshape(SPLIT_K, 2 * K_TILES, 2, 4, 2, ROWS).permute(0, 1, 3, 2, 4, 5)
+            a_of_b = a_halves.reshape(SPLIT_K, GROUP_SIZE, ROWS)
+        else:
+            b = b.permute(1, 2, 6, 9, 3, 0, 5, 8, 4, 7)
+            a_of_b = a
+        b = b.reshape(SPLIT_K, BLOCK_N, GROUP_SIZE)
+        product = tl.dot(b, a_of_b)
+        row_sums = tl.dot(ones, a)  # 16 times over, which is what a lane wants
         column = column.reshape(SPLIT_K, SIXTEENS, 16, 1)
         scales, minus_zeros = _scales_and_minus_zeros(column, DTYPE)
         acc += (product.reshape(SPLIT_K, SIXTEENS, 16, ROWS) + row_sums[:, None, :, :] * minus_zeros) * scales
