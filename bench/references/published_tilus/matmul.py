@@ -31,12 +31,13 @@ from tilus import float16, float32, int32, void_p
 from tilus.utils import cdiv
 from torch import Tensor
 
+from triton_vs_tilus.bench.references import as_published
 from triton_vs_tilus.common.call import launched
 from triton_vs_tilus.common.checks import chosen_variant
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Kernel, Language, MatmulConfig, Space, space_of, tiles_of
 from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, contiguous
-from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.kernels_tilus import launching
 
@@ -82,10 +83,8 @@ def supports(problem: Matmul, config: TutorialConfig | None = None, *, variant: 
     """fp16 in and out, B stored [K, N], no epilogue; of configs the tutorial's."""
     if problem.dtype is not torch.float16 or problem.out_dtype is not torch.float16:
         return f"as published, it takes and returns fp16 alone, not {problem.dtype} and {problem.out_dtype}"
-    if problem.layout is not Layout.KN:
-        return "as published, it takes B stored [K, N] alone"
-    if problem.epilogue is not Epilogue.NONE:
-        return f"as published, it has no epilogue; asked for: {problem.epilogue.value}"
+    if reason := as_published.kn_alone(problem) or as_published.no_epilogue(problem):
+        return reason
     elements = {"A": problem.m * problem.k, "B": problem.k * problem.n, "C": problem.m * problem.n}
     if reason := launching.out_of_reach(elements):
         return reason

@@ -24,12 +24,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from triton_vs_tilus.bench.references import as_published
 from triton_vs_tilus.common.call import chosen_config
 from triton_vs_tilus.common.checks import matmul_problem
 from triton_vs_tilus.common.devices import on
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Kernel, Language, Space, space_of
-from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
 
 
@@ -69,13 +70,10 @@ def supports(problem: Matmul, config: CopyConfig | None = None) -> str | None:
     """bf16 in and out, B stored [K, N], no epilogue, operands of whole blocks, offsets of 32 bits."""
     if (problem.dtype, problem.out_dtype) != (torch.bfloat16, torch.bfloat16):
         return "as published, its copies and its C are bf16"
-    if problem.epilogue is not Epilogue.NONE:
-        return f"as published, it has no epilogue; asked for: {problem.epilogue.value}"
-    if problem.layout is not Layout.KN:
-        return "as published, it takes B stored [K, N] alone"
     of_a, of_b = problem.m * problem.k, problem.k * problem.n
-    if max(of_a, of_b) >= 1 << 31:
-        return "as published, its offsets have 32 bits"
+    refused = as_published.no_epilogue(problem) or as_published.kn_alone(problem)
+    if reason := refused or as_published.offsets_of_32_bits(of_a, of_b):
+        return reason
     if config not in (None, *CONFIGS):
         return f"none of its {len(CONFIGS)} configs"
     if not any(of_a % fit.block_a == 0 and of_b % fit.block_b == 0 for fit in ([config] if config else CONFIGS)):

@@ -19,40 +19,28 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from triton_vs_tilus.bench.references import as_published
 from triton_vs_tilus.common.call import launched
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Kernel, Language, MatmulConfig, Space, cdiv, too_many_blocks
 from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, contiguous
-from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.kernels_triton import launching
 
 CONFIG = MatmulConfig(block_m=128, block_n=128, block_k=32, split_k=1, num_warps=4, num_stages=3)
 
 
-def space(problem: Matmul) -> Space:
-    """The one config."""
-    return Space((CONFIG,))
-
-
-def default_config(problem: Matmul) -> MatmulConfig:
-    """The one config."""
-    return CONFIG
-
-
 def supports(problem: Matmul, config: MatmulConfig | None = None) -> str | None:
     """Half precision, B stored [K, N], no epilogue, offsets of 32 bits."""
-    if problem.dtype is torch.float32:
-        return "as published, it multiplies fp32 as tf32"
-    if problem.layout is not Layout.KN:
-        return "as published, it takes B stored [K, N] alone"
-    if problem.epilogue is not Epilogue.NONE:
-        return f"as published, it has no epilogue; asked for: {problem.epilogue.value}"
-    if max(problem.m * problem.k, problem.k * problem.n, problem.m * problem.n) >= 1 << 31:
-        return "as published, its offsets have 32 bits"
-    if config not in (None, CONFIG):
-        return f"config is {config}; accepted: {CONFIG}, as published"
-    return too_many_blocks({"N": cdiv(problem.n, CONFIG.block_n)})
+    return (
+        as_published.fp32_as_tf32(problem)
+        or as_published.kn_alone(problem)
+        or as_published.no_epilogue(problem)
+        or as_published.offsets_of_32_bits(problem.m * problem.k, problem.k * problem.n, problem.m * problem.n)
+        or as_published.one_config(config, CONFIG)
+        or too_many_blocks({"N": cdiv(problem.n, CONFIG.block_n)})
+    )
 
 
 @triton.jit
@@ -129,8 +117,8 @@ KERNEL = Kernel(
     protocol=Protocol.DATA_PARALLEL,
     launch=matmul,
     config_type=MatmulConfig,
-    space=space,
-    default_config=default_config,
+    space=lambda problem: Space((CONFIG,)),
+    default_config=lambda problem: CONFIG,
     build=build,
     supports=supports,
     deterministic=True,

@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from triton_vs_tilus.bench.references import as_published
 from triton_vs_tilus.bench.references.published_triton.grouping import tile_of
 from triton_vs_tilus.common.call import launched
 from triton_vs_tilus.common.epilogue import Epilogue
@@ -73,12 +74,12 @@ def default_config(problem: Matmul) -> TutorialConfig:
 
 def supports(problem: Matmul, config: TutorialConfig | None = None) -> str | None:
     """Half precision, no epilogue, offsets of 32 bits; of configs the tutorial's that fit shared memory."""
-    if problem.dtype is torch.float32:
-        return "as published, it multiplies fp32 as tf32"
+    if reason := as_published.fp32_as_tf32(problem):
+        return reason
     if problem.epilogue is not Epilogue.NONE:
         return f"as published, it fuses a leaky ReLU or nothing, not {problem.epilogue.value}"
-    if max(problem.m * problem.k, problem.k * problem.n, problem.m * problem.n) >= 1 << 31:
-        return "as published, its offsets have 32 bits"
+    if reason := as_published.offsets_of_32_bits(problem.m * problem.k, problem.k * problem.n, problem.m * problem.n):
+        return reason
     if config is None:
         return None
     if config not in CONFIGS:

@@ -24,6 +24,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from triton_vs_tilus.bench.references import as_published
 from triton_vs_tilus.common.checks import chosen_variant
 from triton_vs_tilus.common.kernel import Kernel, Language, Space, cdiv, space_of
 from triton_vs_tilus.common.or_reduce import CONTROLS, OrReduce, OrReducePlaces, contiguous, launched, padded
@@ -64,9 +65,7 @@ def supports(problem: OrReduce, config: TileConfig | None = None, *, variant: st
     """A of fewer than 2^31 elements; a control takes a constant A alone."""
     if variant in CONTROLS and not problem.constant:
         return "a control: makes A on the chip, so it is right for a constant A alone"
-    if problem.rows * problem.k >= 1 << 31:
-        return "as published, its offsets have 32 bits"
-    return None
+    return as_published.offsets_of_32_bits(problem.rows * problem.k)
 
 
 @triton.jit

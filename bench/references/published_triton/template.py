@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from triton_vs_tilus.bench.references import as_published
 from triton_vs_tilus.bench.references.published_triton.decompose_k import StudyConfig
 from triton_vs_tilus.bench.references.published_triton.grouping import tile_of
 from triton_vs_tilus.common.call import launched
@@ -34,27 +35,16 @@ from triton_vs_tilus.kernels_triton import launching
 CONFIG = StudyConfig(block_m=16, block_n=16, block_k=64, split_k=1, num_warps=1, num_stages=5)
 
 
-def space(problem: Matmul) -> Space:
-    """The one config."""
-    return Space((CONFIG,))
-
-
-def default_config(problem: Matmul) -> StudyConfig:
-    """The one config."""
-    return CONFIG
-
-
 def supports(problem: Matmul, config: StudyConfig | None = None) -> str | None:
     """Half precision with ReLU, K in whole steps, offsets of 32 bits."""
     if problem.epilogue is not Epilogue.RELU:
         return f"as published, it fuses ReLU, not {problem.epilogue.value}"
-    if problem.dtype is torch.float32:
-        return "as published, it multiplies fp32 as tf32"
+    if reason := as_published.fp32_as_tf32(problem):
+        return reason
     if problem.k % CONFIG.block_k:
         return f"K is {problem.k}; accepted: multiples of {CONFIG.block_k}, as published"
-    if max(problem.m * problem.k, problem.k * problem.n, problem.m * problem.n) >= 1 << 31:
-        return "as published, its offsets have 32 bits"
-    return None if config in (None, CONFIG) else f"config is {config}; accepted: {CONFIG}, as published"
+    too_wide = as_published.offsets_of_32_bits(problem.m * problem.k, problem.k * problem.n, problem.m * problem.n)
+    return too_wide or as_published.one_config(config, CONFIG)
 
 
 @triton.jit
@@ -136,8 +126,8 @@ KERNEL = Kernel(
     protocol=Protocol.DATA_PARALLEL,
     launch=matmul,
     config_type=StudyConfig,
-    space=space,
-    default_config=default_config,
+    space=lambda problem: Space((CONFIG,)),
+    default_config=lambda problem: CONFIG,
     build=build,
     supports=supports,
     deterministic=True,

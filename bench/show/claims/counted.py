@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 from triton_vs_tilus.bench.diagnostics.metrics import rate, shared
 from triton_vs_tilus.bench.rows.row import Launch
+from triton_vs_tilus.bench.show.claims.beside import NOTHING
 from triton_vs_tilus.bench.show.claims.claim import Source
 from triton_vs_tilus.bench.show.claims.listed import W4A16
 from triton_vs_tilus.bench.show.tables import Table
-
-NOTHING = "-"
 
 
 def _of(name: str, unit: float = 1) -> Callable[[Launch], float | None]:
