@@ -225,7 +225,7 @@ class Kernel:
     deterministic   bitwise the same result in every run
     roundings       how often an element's running sum is rounded to the output's dtype
     workspace_bytes scratch memory of one call; None where it is not known
-    launches        of GPU kernels in one call; None where it is not known
+    launches        of GPU kernels in one call, an epilogue left to torch as 1; None where it is not known
     note            what a reader of its rows has to know beside the figures; asked for after a launch
     op              the operation of the problems that it solves
     arguments       what it is launched with for a problem's inputs, positional and by keyword, beside out and config.

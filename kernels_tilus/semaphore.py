@@ -5,7 +5,7 @@
     last split     C[m, n] = epilogue(running[m, n])
 
 Grid         (rows of tiles in a group, tiles of N, groups x split_k): common.kernel.Grid,
-             the split slowest: lower splits start first, as waiting needs
+             the split slowest: waiting relies on lower splits starting first, which CUDA does not promise
 Who sums     every block its band in fp32 registers, then its turn; the hand-over is through L2
 Deterministic yes: split order is summation order
 Workspace    one int32 a tile; the fp32 variant 4 bytes an element of C more

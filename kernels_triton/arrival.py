@@ -12,7 +12,7 @@ What an earlier launch left in a counter, zero or not, counts for nothing (commo
 The order, in terms of PTX' memory model: the stores of all threads of a program come before `bar.sync`, which comes
 before the release of the one thread that counts; that one is acquired by the one thread of the last program, whose
 result Triton hands to its other threads through shared memory and a further `bar.sync`, and only then do they load.
-Causality passes through all of it, as releases are cumulative. The loads go past the level 1 cache.
+Causality passes through all of it, as releases are cumulative; that loads are `.cg` is no part (notes/semaphore.md).
 """
 
 import triton

@@ -13,7 +13,7 @@ No program waits for another. Nothing is zeroed per call: the last arriver resto
 sums nor counter.
 
 Source: the single-launch kernel (TLX) of the decompose-K study, without its descriptors, whose adds a counter does not
-follow in Triton 3.6 and 3.7; the split-K kernel of "Accelerating a Triton Fused Kernel for W4A16 Quantized Inference
+follow before Triton 3.8; the split-K kernel of "Accelerating a Triton Fused Kernel for W4A16 Quantized Inference
 with SplitK Work Decomposition" (arXiv 2402.00025), which adds in C's dtype and has no epilogue.
 """
 

@@ -2,7 +2,7 @@
 
 Not a kernel file. tilus has no interpreter of its own, so that kernels_tilus/interpreter/ is a whole one.
 
-Triton 3.6 and 3.7 hold bf16 as its bits in uint16. They multiply these bits as integers in `tl.dot` and in arithmetic,
+Triton 3.6 to 3.9 hold bf16 as its bits in uint16. They multiply these bits as integers in `tl.dot` and in arithmetic,
 and truncate fp32 instead of rounding it (github.com/triton-lang/triton issue 11584). Here bf16 operands are computed in
 fp32, which holds them exactly, and results are rounded to nearest even, as on the hardware.
 """

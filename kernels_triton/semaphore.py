@@ -5,7 +5,7 @@
     last split     C[m, n] = epilogue(running[m, n])
 
 Grid         (rows of tiles in a group, tiles of N, groups x split_k): common.kernel.Grid,
-             the split slowest: lower splits start first, as waiting needs
+             the split slowest: waiting relies on lower splits starting first, which CUDA does not promise
 Who sums     every program its band in fp32 registers, then its turn; the hand-over is through L2
 Deterministic yes: split order is summation order
 Workspace    one int32 a tile; the fp32 variant 4 bytes an element of C more
@@ -14,8 +14,8 @@ Launches     1
 Two variants: *in_place*, the running sum stands in C and is rounded to C's dtype at every turn; *fp32*, it stands in
 an fp32 workspace and is rounded once. One split takes no semaphore.
 
-Triton 3.6 and 3.7 have no loads with an order: a program waits by an atomic compare-and-swap that acquires, and hands
-over by an atomic exchange that releases. Turns are numbered from a ticket of the launch's own (common/workspace.py).
+Triton before 3.9 has no load or store with an order: a program waits by an atomic compare-and-swap that acquires, and
+hands over by an exchange that releases. Turns are numbered from a ticket of the launch's own (common/workspace.py).
 
 Source: tilus tutorial "Split-K" (matmul_v5), whose protocol this is; CUTLASS' semaphore.h before it.
 """
@@ -129,7 +129,7 @@ def _matmul_semaphore_kernel(
             turn = ticket + split
             while tl.atomic_cas(semaphore_ptr, turn, turn, sem="acquire", scope="gpu") != turn:
                 pass
-            # Past the level 1 cache, which no other multiprocessor's stores reach.
+            # .cg as it is read once; the acquire alone orders it (notes/semaphore.md).
             acc += tl.load(running_ptrs, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)
 
         if split + 1 < split_k:

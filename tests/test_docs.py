@@ -232,6 +232,32 @@ def test_steps_quote_the_functions_that_they_link_to(page, cell):
         assert any(all(piece in source for piece in pieces) for source in joined), code
 
 
+PAGES = [queries.ROOT / "README.md", queries.ROOT / "CONTRIBUTING.md", *sorted((queries.ROOT / "notes").glob("*.md"))]
+FOLDERS = "bench|common|examples|kernels_tilus|kernels_triton|notes|patches|tests"
+OWN_FILE = re.compile(rf"(?<![\w/.-])(?:\.\./)?((?:{FOLDERS})/[\w/.-]*\.(?:json|md|patch|py))\b")
+TARGET = re.compile(r"\]\((?!https?:)([^)#\s]+)")
+NAMED_IN = re.compile(r"`([\w.]+)` in \[`[^`]+`\]\(([^)#]+\.py)\)")
+# Files of tilus 0.2.0, whose folders have the same names.
+OF_TILUS = {
+    "examples/attention/flash_attention_v2.py",
+    "examples/matmul/matmul_v5.py",
+    "tests/instructions/test_shared_memory_addressing.py",
+    "tests/lang/test_thread_group.py",
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_names_that_a_page_mentions_are_there(page):
+    """A path that begins with a folder of this project, a link's target, and what is said to be in a linked file."""
+    text = page.read_text()
+    mentioned = {queries.ROOT / path for path in set(OWN_FILE.findall(text)) - OF_TILUS}
+    mentioned |= {page.parent / path for path in TARGET.findall(text)}
+    assert [str(path) for path in mentioned if not path.exists()] == []
+    for name, path in NAMED_IN.findall(text) + [pair for pair in LINK.findall(text) if not pair[0].endswith(".py")]:
+        last = re.escape(name.rpartition(".")[2])
+        assert re.search(rf"\b{last}\b", (page.parent / path).read_text()), f"{name} in {path}"
+
+
 def test_resources_are_told_side_by_side():
     def kernel(language: str, *registers: int) -> resources.Recorded:
         made = [
