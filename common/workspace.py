@@ -26,6 +26,7 @@ __all__ = [
     "ready_for_capture",
     "reset",
     "semaphores",
+    "too_many_turns",
 ]
 
 # Words of an arena. Captures get slices that are never taken back: a graph may be replayed much later, on any stream.
@@ -52,6 +53,12 @@ def next_ticket() -> int:
     an atomic maximum before it adds 1, so that a count left by an earlier launch does not matter.
     """
     return (next(_tickets) % ((1 << (31 - TICKET_BITS)) - 1) + 1) << TICKET_BITS
+
+
+def too_many_turns(split_k: int) -> str | None:
+    """Why a ticket has no room for the turns, or the arrivals, of so many splits; None where it has."""
+    most = (1 << TICKET_BITS) - 1
+    return f"split_k is {split_k}; accepted: {most} or fewer, as a ticket counts" if split_k > most else None
 
 
 def semaphores(count: int, device: torch.device) -> Tensor:

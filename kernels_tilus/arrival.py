@@ -32,9 +32,7 @@ VECTOR = 4  # fp32 of a 16-byte access
 
 def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
     """As every band kernel; and a ticket must have room for as many arrivals as there are splits."""
-    if config is not None and config.split_k >= 1 << workspace.TICKET_BITS:
-        return f"split_k is {config.split_k}; accepted: {(1 << workspace.TICKET_BITS) - 1} or fewer, as a ticket counts"
-    return configs.supports(problem, config)
+    return workspace.too_many_turns(config.split_k if config else 1) or configs.supports(problem, config)
 
 
 class Arrivals:

@@ -30,11 +30,7 @@ TILES_IN_FLIGHT = 32
 
 def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
     """As every band kernel; and a ticket must have room for as many arrivals as there are splits."""
-    if config is not None and config.split_k >= 1 << workspace.TICKET_BITS:
-        return (
-            f"split_k is {config.split_k}; accepted: fewer than {1 << workspace.TICKET_BITS}, the arrivals of a ticket"
-        )
-    return configs.supports(problem, config)
+    return workspace.too_many_turns(config.split_k if config else 1) or configs.supports(problem, config)
 
 
 def tiles_in_flight(config: BandConfig) -> int:

@@ -55,9 +55,7 @@ def default_config(problem: Matmul) -> BandConfig:
 
 def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
     """As every band kernel; and a ticket must have as many turns as there are splits."""
-    if config is not None and config.split_k >= 1 << workspace.TICKET_BITS:
-        return f"split_k is {config.split_k}; accepted: fewer than {1 << workspace.TICKET_BITS}, the turns of a ticket"
-    return configs.supports(problem, config)
+    return workspace.too_many_turns(config.split_k if config else 1) or configs.supports(problem, config)
 
 
 def workspace_bytes(problem: Matmul, config: BandConfig, *, variant: str) -> int:
