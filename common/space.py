@@ -67,7 +67,7 @@ MULTIPROCESSORS = 132  # of Hopper
 DEFAULT_PROGRAMS = 2 * MULTIPROCESSORS
 PROGRAMS = tuple(count * MULTIPROCESSORS for count in (1, 2, 3, 4))  # stream_k, persistent: blocks of a launch
 TURNS = (1, 2, 3, 4, 6, 8)  # semaphore: splits of a tile, few, as they form a chain
-CLUSTER_BLOCKS = (1, 2, 4, 8)  # cluster: splits of a tile; 8 is the largest cluster that every device runs
+CLUSTER_BLOCKS = (1, 2, 3, 4, 6, 8)  # cluster: splits of a tile; 8 is the largest cluster that every device runs
 WIDEST_LOAD = 16  # bytes
 AnyProgramsConfig = TypeVar("AnyProgramsConfig", bound=MatmulConfig)  # a language's own
 

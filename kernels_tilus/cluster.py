@@ -3,17 +3,20 @@
     rank s         partial_s[m, n] = sum over k in band s of A[m, k] * B[k, n]      in the registers of block s
     rank s         the rows of rank r's share of the tile, for every r              to the shared memory of block r
     rank r         C[m, n] = epilogue(sum over s of partial_s[m, n])                for the rows m of its share
+                                                                                    r < 2, 4 or 8: not all of 3 or 6
 
 Grid         (rows of tiles in a group, tiles of N, groups x split_k), the blocks of a tile one cluster along z
-Who sums     every block its band in fp32 registers; then each block block_m / split_k rows of the tile, over all ranks
+Who sums     every block its band in fp32 registers; then the first `summing_blocks` an equal share of the tile's rows,
+             over all ranks
 Deterministic yes: rank order is summation order
-Workspace    none; 4 * block_m * row_stride bytes of shared memory a block, beside the pipeline's
+Workspace    none; 4 * split_k * rows of a share * row_stride bytes of shared memory a block, beside the pipeline's
 Launches     1
 
 Partial sums are pushed: no block reads a peer's memory, and none waits for others to have read its own. The bytes of
 all ranks count themselves in at an mbarrier of the block that gets them (push.py). A barrier of the cluster tells only
 that peers have started, as their memory may be written from then on: blocks arrive as they start, and wait once they
-have a partial sum. At most 8 blocks: the largest cluster that every device with clusters runs.
+have a partial sum. At most 8 blocks: the largest cluster that every device with clusters runs. 16 tiles by 8 blocks, or
+32 by 4, take a second wave on a Hopper, whose GPCs' multiprocessors are no multiple of 8 or 4; by 6 or 3 they do not.
 
 Source: CUTLASS' and quack's cluster reductions over distributed shared memory; vLLM's split-K kernel for few rows,
 which pushes; PTX ISA, `st.async`.
@@ -66,7 +69,8 @@ def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
     if reason := configs.supports(problem, config):
         return reason
     if config is not None and config.split_k > 1:
-        received = 4 * config.block_m * row_stride(config.block_n, config.engine)
+        share = config.block_m // summing_blocks(config.split_k)
+        received = 4 * config.split_k * share * row_stride(config.block_n, config.engine)
         shared = configs.shared_bytes(problem, config) + received + BARRIERS_BYTES
         if shared > configs.SHARED_MEMORY_LIMIT:
             return (
@@ -74,6 +78,12 @@ def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
                 f"{configs.SHARED_MEMORY_LIMIT}"
             )
     return None
+
+
+# tilus alone: Triton's clusters are powers of two.
+def summing_blocks(split_k: int) -> int:
+    """Of split_k blocks those that sum: the largest power of two, as the rows of every tile are a multiple of it."""
+    return 1 << split_k.bit_length() - 1
 
 
 # tilus alone: its layouts are the program's.
@@ -91,7 +101,8 @@ class ClusterMatmul(BandScript):
     def __init__(self, build, split_k):
         super().__init__(build)
         self.split_k = split_k
-        self.rows = self.block_m // split_k
+        self.summing = summing_blocks(split_k)
+        self.rows = self.block_m // self.summing
         stride = row_stride(self.block_n, self.engine)
         shape = [split_k, self.rows, self.block_n]
         self.received_layout = SharedLayout.create(shape, shape, [self.rows * stride, stride, 1], None)
@@ -144,14 +155,15 @@ class ClusterMatmul(BandScript):
             else:
                 cluster_wait()  # for peers to have started
                 push_rows(self, acc, received[split], arrived[0])
-                with self.single_thread():
-                    self.mbarrier.arrive_and_expect_tx(arrived[0], 4 * block_m * block_n)
-                self.mbarrier.wait(arrived[0], phase=0, scope="cluster")
-                total = self.register_tensor(dtype=float32, shape=[self.rows, block_n], init=0.0)
-                for rank in self.range(self.split_k, unroll="all"):
-                    self.add(total, self.load_shared(received[rank]), out=total)
-                share: int32 = split * self.rows
-                self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m + share, offset_n)
+                if split < self.summing:
+                    with self.single_thread():
+                        self.mbarrier.arrive_and_expect_tx(arrived[0], 4 * self.split_k * self.rows * block_n)
+                    self.mbarrier.wait(arrived[0], phase=0, scope="cluster")
+                    total = self.register_tensor(dtype=float32, shape=[self.rows, block_n], init=0.0)
+                    for rank in self.range(self.split_k, unroll="all"):
+                        self.add(total, self.load_shared(received[rank]), out=total)
+                    share: int32 = split * self.rows
+                    self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m + share, offset_n)
                 self.free_shared(received)
                 self.free_shared(place_of_barriers)
 

@@ -40,6 +40,8 @@ from triton_vs_tilus.kernels_triton.epilogue import finish
 
 # Triton alone: an older one plans no batched product over the blocks of a cluster.
 FIRST_TRITON = "3.9"
+# Triton alone: tilus launches clusters of 3 and 6 blocks, too.
+SPLITS = tuple(blocks for blocks in CLUSTER_BLOCKS if blocks.bit_count() == 1)
 
 
 def space(problem: Matmul) -> Space:
@@ -53,7 +55,7 @@ def default_config(problem: Matmul) -> BandConfig:
 
 
 def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
-    """As every band kernel, on a device with clusters; split_k in CLUSTER_BLOCKS."""
+    """As every band kernel, on a device with clusters; split_k a power of two in CLUSTER_BLOCKS."""
     if not triton.knobs.runtime.interpret and Version(triton.__version__) < Version(FIRST_TRITON):
         return f"Triton {triton.__version__} sums within a block alone; accepted: {FIRST_TRITON} and newer"
     return devices.lacks_clusters() or _fits(problem, config)
@@ -61,8 +63,9 @@ def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
 
 def _fits(problem: Matmul, config: BandConfig | None) -> str | None:
     """What `supports` says of a machine that has all that it takes."""
-    if config is not None and config.split_k not in CLUSTER_BLOCKS:
-        return f"split_k is {config.split_k}; accepted: {', '.join(map(str, CLUSTER_BLOCKS))}, the blocks of a cluster"
+    if config is not None and config.split_k not in SPLITS:
+        accepted = f"{', '.join(map(str, SPLITS))}, as blocks of a cluster and bands of a batch are powers of two"
+        return f"split_k is {config.split_k}; accepted: {accepted}"
     if config is not None and config.split_k > 1 and (config.swap or config.tma):
         return "swap or tma; accepted: neither, as a batched product has no wgmma, and TMA's tiles no batch"
     return configs.supports(problem, config)

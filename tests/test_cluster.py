@@ -10,6 +10,7 @@ from unittest import mock
 import compiled
 import matmul_cases
 import pytest
+import torch
 import triton
 from packaging.version import Version
 from tilus.hidet.ir.expr import Call
@@ -19,6 +20,8 @@ from tilus.ir.stmt import EvaluateStmt, SeqStmt
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.diagnostics.resources import Task
+from triton_vs_tilus.common.accuracy import Judge
+from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import cluster, interpreter, launching
 from triton_vs_tilus.kernels_tilus.configs import BandConfig as TilusConfig
@@ -75,12 +78,13 @@ PUSHED = Matmul(16, 256, 7168, layout=Layout.NK)
 PUSHING = (
     TilusConfig(16, 8, 128, split_k=8, num_warps=1, num_stages=6),
     TilusConfig(16, 16, 256, split_k=8, num_warps=4, num_stages=4, engine="mma_sliced"),
+    TilusConfig(16, 16, 256, split_k=6, num_warps=4, num_stages=4, engine="mma_sliced"),
 )
 PUSHES = compiled.wanted(*(Task(contenders.find("tilus/cluster"), PUSHED, each, "space", "sm_90a") for each in PUSHING))
 
 
 @compiled.on_one_worker
-@pytest.mark.parametrize("task", PUSHES, ids=lambda task: task.config.engine)
+@pytest.mark.parametrize("task", PUSHES, ids=lambda task: f"{task.config.engine}-{task.config.split_k}")
 def test_a_thread_pushes_what_it_holds_and_no_fence_waits_for_it(task):
     """Two columns at once, each once; of the cluster's barrier an arrival and a wait."""
     (gpu_kernel,) = compiled.built(task).gpu_kernels
@@ -89,6 +93,22 @@ def test_a_thread_pushes_what_it_holds_and_no_fence_waits_for_it(task):
     assert gpu_kernel.instructions["async copies"]["st.async 8 B"] == pushes
     assert gpu_kernel.instructions["barriers"]["barrier.cluster"] == 2
     assert set(gpu_kernel.instructions["atomics and order"]) == {"fence.mbarrier_init.release.cluster"}
+
+
+@pytest.mark.parametrize("engine", ["mma", "wgmma_swapped"])
+@pytest.mark.parametrize("split_k", [3, 6])
+def test_of_3_or_6_blocks_the_first_2_or_4_sum(split_k, engine, device):
+    """Ragged in M, N and K, with a band that is shorter than the others; twice, bitwise the same."""
+    problem, kernel = (
+        Matmul(70, 88, 2000, layout=Layout.NK, epilogue=Epilogue.BIAS_RELU),
+        contenders.find("tilus/cluster"),
+    )
+    config = TilusConfig(32, 64, 64, split_k=split_k, num_warps=4, num_stages=3, engine=engine)
+    assert cluster.summing_blocks(split_k) == {3: 2, 6: 4}[split_k]
+    inputs = problem.inputs(device)
+    out = matmul_cases.run(kernel, problem, inputs, config=config)
+    matmul_cases.assert_right(kernel, problem, Judge(problem, inputs), out, config)
+    assert torch.equal(out, matmul_cases.run(kernel, problem, inputs, config=config))
 
 
 class Without(IRRewriter):

@@ -41,7 +41,8 @@ from triton_vs_tilus.kernels_triton import launching
 from triton_vs_tilus.kernels_triton.band import place_of
 from triton_vs_tilus.kernels_triton.epilogue import finish
 
-SPLITS = tuple(blocks for blocks in CLUSTER_BLOCKS if blocks > 1)  # nothing is pushed in a cluster of one
+# Nothing is pushed in a cluster of one; Gluon's layouts are of powers of two.
+SPLITS = tuple(blocks for blocks in CLUSTER_BLOCKS if blocks > 1 and blocks.bit_count() == 1)
 # Blocks that surely run at once, each on a multiprocessor of its own: a cluster lies within one GPC, and what a GPC has
 # beyond a multiple of its blocks stays idle.
 MOST_BLOCKS = 7 * MULTIPROCESSORS // 8
