@@ -3,9 +3,11 @@
 import json
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 import pytest
 import torch
+from made_rows import row
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.bench import dispatch as command
@@ -93,6 +95,18 @@ def test_the_fastest_wins_and_of_deterministic_ones_the_fastest():
 def test_what_is_not_faster_by_the_margin_is_not_taken():
     assert chosen(ROUTER, measured(ROUTER, **{FASTER: 9.8})) is None
     assert chosen(ROUTER, measured(ROUTER, **{FASTER: 9.6})) == FASTER
+
+
+def test_a_kernel_that_splits_k_alone_in_its_language_is_no_choice():
+    """Timed beside somebody's published kernel, say: it does not say which kernel to take."""
+    alone = [row(), row("triton/decompose_k.vector", us=5.0), row("published_triton/decompose_k.first", us=6.0)]
+    assert times.measured({Path("x.jsonl"): alone}) == []
+    (entry,) = times.measured({Path("x.jsonl"): [*alone, row("triton/decompose_k.vector_unfused", us=7.0)]})
+    assert entry["us"] == {
+        "torch/mm": 10.0,
+        "triton/decompose_k.vector": 5.0,
+        "triton/decompose_k.vector_unfused": 7.0,
+    }
 
 
 def test_the_farther_the_measured_problem_the_more_it_must_have_won_by():

@@ -1,6 +1,7 @@
 """From the checked-in rows to a device's table of measured times, which common/dispatch.py decides by."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def measured(files: Mapping[Path, Sequence[Row]]) -> list[Measured]:
         for together in queries.by_problem(plain).values():
             problem = together[0].problem.to_problem()
             us = {row.contender: round(row.timing["cold"].median_us, 3) for row in together if _takes_part(row)}
-            if BASELINE not in us or len(us) == 1:
+            if BASELINE not in us or not _is_choice(us):
                 continue
             found = Measured(problem=problem.key, rows=path.stem, us=dict(sorted(us.items())))
             own_dtype = problem.key["dtype"] == together[0].problem.dtype
@@ -45,6 +46,14 @@ def text(entries: Iterable[Measured]) -> str:
     """One entry a line."""
     lines = ",\n".join(f" {json.dumps(entry)}" for entry in entries)
     return f"[\n{lines}\n]\n"
+
+
+def _is_choice(us: Mapping[str, float]) -> bool:
+    """Whether kernels of one language were held against each other, or at least the unsplit one against torch.mm. One
+    kernel that splits K, timed beside someone else's, does not say which to take."""
+    kernels = [name for name in us if name != BASELINE]
+    by_language = Counter(name.split("/")[0] for name in kernels)
+    return max(by_language.values(), default=0) > 1 or any(name.endswith("/data_parallel") for name in kernels)
 
 
 def _takes_part(row: Row) -> bool:
