@@ -348,7 +348,8 @@ def test_spaces_split_alike_in_both_languages_and_every_band_has_a_step(name):
                 steps = math.ceil(problem.k / block_k)
                 assert all(s > 1 and (s - 1) * math.ceil(steps / s) < steps for s in split_ks)
         shared = tried[0].keys() & tried[1].keys()
-        assert shared and all(tried[0][tile] == tried[1][tile] for tile in shared)
+        refused = {3, 6} if name == "cluster" else set()  # by Triton, whose clusters are powers of two
+        assert shared and all(tried[0][tile] == tried[1][tile] - refused for tile in shared)
 
 
 def test_one_of_the_splits_fills_the_gpu():
