@@ -61,11 +61,29 @@ def test_a_recorded_problem_is_answered_by_its_own_rows():
         assert found.us(found.best_of(language)) == min(times)
 
 
-@pytest.mark.parametrize("tokens", [1, 16, 256, 1024])
+@pytest.mark.parametrize("tokens", [1, 8, 16, 128, 256, 1024])
 def test_the_joint_fastest_are_those_of_the_tables(tokens):
     found = answers.answer(replace(ROUTER, m=tokens), files=recorded())
     marked = mark_fastest(frame(found.rows, "cold"), ["problem"])
     assert {row.contender for row in found.joint} == set(marked.contender[marked.fastest | marked.joint])
+
+
+@pytest.mark.parametrize(
+    ("other_us", "within", "between", "leads"),
+    [
+        (8.1, 0.0, 0.0, False),  # the intervals, of 1 % to either side, overlap
+        (8.4, 0.0, 0.0, True),
+        (8.4, 0.06, 0.0, False),
+        (8.4, 0.0, 0.06, False),
+        (8.4, 0.04, 0.04, True),
+    ],
+)
+def test_a_lead_is_beyond_intervals_the_noise_of_its_run_and_what_two_runs_lie_apart(
+    other_us, within, between, leads, monkeypatch
+):
+    monkeypatch.setattr(queries, "between_runs", lambda device: {"cold": between} if device == "NVIDIA H200" else {})
+    rows = [msgspec.structs.replace(made(VECTOR, us), noise={"cold": within}) for us in (8.0, other_us)]
+    assert queries.leads(*rows, "cold") is leads
 
 
 def test_the_nearest_problem_answers_for_others():

@@ -82,11 +82,8 @@ class Answer:
 
     @property
     def joint(self) -> tuple[Row, ...]:
-        """The fastest, and those that it does not lead by more than both intervals and the baseline's noise."""
-        lead = self.fastest.timing[self.timing]
-        within = lead.median_us * (1 + self.fastest.noise.get(self.timing, 0))
-        timed = [(row, row.timing[self.timing]) for row in self.rows]
-        return tuple(row for row, t in timed if t.speedup_high >= lead.speedup_low or t.median_us <= within)
+        """The fastest, and those that it does not lead."""
+        return tuple(row for row in self.rows if not queries.leads(self.fastest, row, self.timing))
 
     @property
     def runner_up(self) -> Row | None:

@@ -67,7 +67,7 @@ def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
     as_fast = [row.contender for row in answer.joint if row is not fastest]
     if as_fast:
         others = f" and {len(as_fast) - 1} more" if len(as_fast) > 1 else ""
-        yield f"As fast, within intervals and noise: {as_fast[0]}{others}."
+        yield f"As fast, within intervals and run-to-run noise: {as_fast[0]}{others}."
 
 
 def source_line(answer: Answer) -> str:
