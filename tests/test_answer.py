@@ -219,7 +219,7 @@ def test_why_names_the_next_protocol_and_how_sure_each_cause_is():
     why, after, same, *_ = why_lines(found)
     assert why == "Why: cluster: 1 launch; no trip of partial sums to L2 (inferred)."
     assert after.strip() == "Next, atomic: 2 launches; 1.20x as long (measured), triton/atomic."
-    assert same.strip() == "Same in triton: 1.10x as long (measured); why is open, triton/cluster."
+    assert same.strip() == "Same in triton: 1.10x as long (measured); why: the note, triton/cluster."
     near = [made(BASELINE, 12.0), lead, kernel("triton/atomic", 6.05, "atomic", 1)]
     after = list(why_lines(answers.answer(ROUTER, files={Path("made/rows.jsonl"): near})))[1]
     assert "1 launch; as fast within noise (measured)" in after

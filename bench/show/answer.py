@@ -200,7 +200,7 @@ def _next_lines(answer: Answer) -> Iterator[str]:
     if (other := answer.runner_up) is not None:
         yield f"Next, {other.protocol}: {_launches(other)}{_lead(answer, other)}, {other.contender}."
     if (twin := answer.twin) is not None:
-        why = "" if twin in answer.joint else "; why is open"
+        why = "" if twin in answer.joint else "; why: the note"
         yield f"Same in {twin.language}: {_lead(answer, twin)}{why}, {twin.contender}."
 
 
