@@ -165,13 +165,14 @@ def test_linear_answers_where_no_kernel_was_timed_by_name():
     assert found.file.name == "models.jsonl" and found.fastest is found.best_of("triton") is took
     assert found.best_of("tilus") is None and found.best_reference is None
     said = "\n".join(screen(nearer, found, None))
-    assert re.search(rf"best triton: torch/linear.triton +7.0 .* takes {VECTOR},\s+borrowed", said)
-    assert f"Why: linear takes {VECTOR}," in said and "import matmul" not in said
+    assert said.startswith(f"{VECTOR} by linear: 7.0 us, ")
+    assert re.search(rf"best triton: {VECTOR} by linear +7.0 .* borrowed from another", said)
+    assert "a call of this project's linear, torch/linear.triton." in said and "import matmul" not in said
     assert "    from triton_vs_tilus.kernels_triton import linear   # a kernel or torch, by the rows" in said
     assert answers.answer(ROUTER, files=files).fastest.contender == VECTOR
     there = msgspec.structs.replace(took, problem=models[0].problem, message=took.message.replace("32x", "33x"))
     (line,) = [line for line in table(replace(found, rows=(there, models[0])), None) if "linear" in line[0]]
-    assert line[3] == f"takes {VECTOR}, searched"
+    assert line[3] == "searched for that shape"
     with pytest.raises(ValueError, match="no row is of"):  # it is not deterministic where it chooses by itself
         answers.answer(nearer, deterministic=True, files={Path("made/models.jsonl"): models})
 
@@ -218,8 +219,8 @@ def test_why_names_the_next_protocol_and_how_sure_each_cause_is():
     found = answers.answer(ROUTER, files={Path("made/rows.jsonl"): [made(BASELINE, 12.0), lead, twin, other]})
     why, after, same, *_ = why_lines(found)
     assert why == "Why: cluster: 1 launch; no trip of partial sums to L2 (inferred)."
-    assert after.strip() == "Next, atomic: 2 launches; 1.20x as long (measured), triton/atomic."
-    assert same.strip() == "Same in triton: 1.10x as long (measured); why: the note, triton/cluster."
+    assert after.strip() == "Next, triton/atomic: 2 launches; 1.20x as long (measured)."
+    assert same.strip() == "Same in triton, cluster: 1.10x as long (measured); why: the note."
     near = [made(BASELINE, 12.0), lead, kernel("triton/atomic", 6.05, "atomic", 1)]
     after = list(why_lines(answers.answer(ROUTER, files={Path("made/rows.jsonl"): near})))[1]
     assert "1 launch; as fast within noise (measured)" in after

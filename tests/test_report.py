@@ -60,8 +60,8 @@ def test_the_winner_and_its_reason_come_first_and_failures_last():
     assert [line[0] for line in table.lines] == names
     winner, why, after = table.head
     assert winner == f"{VECTOR}: 8.0 us, 1.25x torch.mm."
-    assert why == "Why: parallel: 2 launches; no split waits for another (inferred)."
-    assert after.strip() == f"Next, serial: 1.56x as long (measured), {FP32}."
+    assert why == "Why: decompose_k.vector: 2 launches; no split waits for another (inferred)."
+    assert after.strip() == f"Next, {FP32}: 1.56x as long (measured)."
     title, *shown = shown_in(100, table).splitlines()
     assert title == "router 1x256x7168-bf16-nk" and tuple(shown[:3]) == tuple(table.head)
     assert max(map(len, shown)) <= 100
@@ -70,7 +70,7 @@ def test_the_winner_and_its_reason_come_first_and_failures_last():
 
 def test_who_ties_with_the_winner_stands_above_the_table():
     tied = tables.problem_table([row(), row(VECTOR, 1, 8.0), row(FP32, 1, 8.01)])
-    assert tied.head[1] == f"As fast, within intervals and run-to-run noise: {FP32}."
+    assert tied.head[1] == f"As fast, within run-to-run noise: {FP32}."
     assert tables.problem_table([row(VECTOR, 1, 8.0)]).head == []  # nothing to hold it against
 
 
