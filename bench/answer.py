@@ -70,9 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def problem_of(args: argparse.Namespace, files: "Files") -> "Product":
     """Raises ValueError for what is no shape and no name of a product, for flags that a name leaves nothing to say to,
-    and for what a weight of 4 bits does not have."""
+    and for flags and sizes that a weight of 4 bits does not have."""
     from triton_vs_tilus.bench.ops import MATMUL, W4A16
-    from triton_vs_tilus.bench.rows.answers import Question
+    from triton_vs_tilus.bench.rows.answers import MULTIPLES, Question
     from triton_vs_tilus.bench.shapes import parse_shape
 
     def refuse(flags: Sequence[str], beside: str) -> None:
@@ -86,6 +86,9 @@ def problem_of(args: argparse.Namespace, files: "Files") -> "Product":
     m, n, k = parse_shape(args.shape)
     if args.op == W4A16:
         refuse(("layout", "epilogue"), "--op w4a16")
+        for size, value in (("n", n), ("k", k)):
+            if value % MULTIPLES[size]:
+                raise ValueError(f"{size.upper()} is {value}; accepted with --op w4a16: multiples of {MULTIPLES[size]}")
         dtype = args.dtype or "fp16"
         return Question(W4A16, {"m": m, "n": n, "k": k, "dtype": dtype, "group_size": 128, "symmetric": False})
     dtype, layout, epilogue = args.dtype or "bf16", args.layout or "nk", args.epilogue or "none"

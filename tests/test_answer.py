@@ -38,6 +38,7 @@ from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import LANGUAGES
 from triton_vs_tilus.common.problem import Layout, Matmul, short_dtype
 from triton_vs_tilus.common.protocol import Protocol
+from triton_vs_tilus.common.quantization import PACKED
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 VECTOR = "triton/decompose_k.vector"
@@ -89,6 +90,12 @@ def test_a_lead_is_beyond_intervals_the_noise_of_its_run_and_what_two_runs_lie_a
 def test_the_nearest_problem_answers_for_others():
     found = answers.answer(Matmul(30, 250, 7000, layout=Layout.NK), files=recorded())
     assert found.fastest.problem.name == ROUTER.name and 0 < found.apart < 0.2
+
+
+@pytest.mark.parametrize(("k", "told"), [(7168 // 2, "K 2 times"), (7100, "K 1.01 times"), (7170, "K 0.9997 times")])
+def test_a_size_that_differs_by_little_is_not_told_as_once(k, told):
+    asked = replace(ROUTER, k=k)
+    assert f"({told} yours)" in "\n".join(screen(asked, answers.answer(asked, files=recorded()), None))
 
 
 def test_the_device_with_the_most_rows_answers_where_none_is_named():
@@ -303,6 +310,8 @@ def test_the_screen_is_narrow_and_its_call_is_the_kernels(capsys):
         (["16x16x64", "--dtype", "fp32", "--clock", "graph"], "no row is of"),
         (["16x16x64", "--measure"], "there is no CUDA device"),
         (["16x16x64", "--device", "b200"], "device is b200; accepted: "),
+        (["16x8192x8200", "--op", "w4a16"], "K is 8200; accepted with --op w4a16: multiples of 128"),
+        (["16x8196x8192", "--op", "w4a16"], "N is 8196; accepted with --op w4a16: multiples of 8"),
         (["16x512x512", "--op", "w4a16", "--layout", "kn"], "--layout is kn; accepted: none with --op w4a16"),
         (["16x256x7168-bf16-nk", "--layout", "kn"], "--layout is kn; accepted: none with a problem's name"),
         (["16x256x7168-bf18"], "problem is '16x256x7168-bf18'; accepted: a name"),
@@ -370,6 +379,7 @@ def test_an_answer_does_not_wait_for_torch(words):
 
 def test_what_is_said_without_torch_is_what_common_says():
     assert MULTIPROCESSORS == space.MULTIPROCESSORS and ROW_LANGUAGES == LANGUAGES
+    assert {"n": PACKED, "k": W4A16Matmul(16, 512, 512).group_size} == answers.MULTIPLES
     for epilogue in Epilogue:
         assert steps(epilogue.value) == (epilogue.has_bias, epilogue.activation)
     for op in OPS.values():

@@ -177,6 +177,7 @@ def shown(opened):
         ("128x32x8192", {"layout": "kn", "epilogue": "relu"}),
         ("3000x17x100", {"layout": "kn", "dtype": "fp16"}),
         ("16x8192x8192", {"op": "w4a16"}),
+        ("32x256x7170", {}),
         ("4x4096x11008", {"op": "w4a16", "language": "triton"}),
     ],
 )
@@ -204,6 +205,14 @@ def test_what_was_not_recorded_is_said(shown):
     assert "No row is of this kind, timed cold: there are dtype bf16" in shown.inner_text("#answered")
     shown.fill("#m", "0")
     assert shown.inner_text("#answered") == "M, N and K are positive integers."
+
+
+def test_a_weight_of_4_bits_that_kernels_refuse_is_told(shown):
+    shown.select_option("#op", "w4a16")
+    shown.fill("#k", "7170")
+    assert shown.inner_text("#answered") == "K is 7170; accepted with a weight of 4 bits: multiples of 128."
+    shown.fill("#k", "8192")
+    assert "Rows: " in shown.inner_text("#answered")
 
 
 def test_the_heat_map_is_the_matrix_and_filters_what_is_below(shown):

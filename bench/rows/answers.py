@@ -19,6 +19,8 @@ Candidate = tuple[Path, list[Row]]  # a file, and rows of one problem there that
 
 PRODUCTS = (MATMUL, W4A16)
 SIZES = ("m", "n", "k")
+# Of a weight of 4 bits in groups of 128: those that common.quantization packs, which comes with torch.
+MULTIPLES = {"n": 8, "k": 128}
 # What torch offers to whoever writes no kernel: the best of each stands beside every answer.
 OF_TORCH = ("torch/compile.max_autotune", "torch/custom_op.")
 

@@ -93,9 +93,15 @@ def _where(problem: Product, answer: Answer) -> str:
         return f"Recorded at this very problem, {clock}." if not other else f"Recorded at these sizes{other}, {clock}."
     pairs = {size.upper(): (problem.fields[size], record.fields[size]) for size in SIZES}
     ratios = ", ".join(
-        f"{name} {there / here:.2g} times yours" for name, (here, there) in pairs.items() if here != there
+        f"{name} {_ratio(there / here)} times yours" for name, (here, there) in pairs.items() if here != there
     )
     return f"Recorded at {record.m}x{record.n}x{record.k}{other} ({ratios}), {clock}."
+
+
+def _ratio(value: float) -> str:
+    """To 2 digits, or as many as tell it from 1."""
+    texts = (f"{value:.{digits}g}" for digits in range(2, 17))
+    return next((text for text in texts if text != "1"), "1")
 
 
 def table_lines(answer: Answer, language: str | None) -> Iterator[str]:

@@ -105,6 +105,7 @@ def data(files: Files) -> dict[str, Any]:
         "unsearched": UNSEARCHED,
         "far": answer.FAR,
         "notNear": answer.NOT_NEAR,
+        "multiples": answers.MULTIPLES,
         "files": [_file(path, rows, strings) for path, rows in files.items()],
         "kinds": {op: answers.kinds_of(answering, op) for op in (Matmul.op, W4A16Matmul.op)},
         "asked": _asked(),
