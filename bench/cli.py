@@ -8,11 +8,15 @@ import argparse
 import math
 import os
 import shlex
+import shutil
 import signal
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +36,8 @@ LAYOUTS = ("nk", "kn")
 DTYPES = ("bf16", "fp16", "fp32")
 EPILOGUES = ("none", "relu", "silu", "sigmoid", "bias", "bias_relu", "bias_silu", "bias_sigmoid", "scale")
 TUNE = ("off", "quick", "full")
+
+WIDTH = 100  # characters of a line
 
 
 class ExitCode(IntEnum):
@@ -63,6 +69,19 @@ class UsageError(Exception):
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM was received: everything ends as it does on Ctrl-C."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A command's flags. description: its docstring, whose paragraphs are wrapped; indented lines stand as they are."""
+
+    def __init__(self, description: str | None, epilog: str | None = None):
+        width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+        lines: list[str] = []
+        for stands, group in groupby((description or "").splitlines(), lambda line: line[:1] in ("", " ")):
+            part = list(group)
+            lines += part if stands else textwrap.wrap(" ".join(part), width, break_on_hyphens=False)
+        formatter = partial(argparse.RawDescriptionHelpFormatter, width=width)
+        super().__init__(description="\n".join(lines), epilog=epilog, formatter_class=formatter)
 
 
 def run_command(main: Callable[[Sequence[str] | None], int], arguments: Sequence[str] | None = None) -> int:
@@ -123,8 +142,8 @@ def add_problem_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--layout", choices=LAYOUTS, help=layout)
     group.add_argument("--dtype", choices=DTYPES, help="of the inputs (default: the workload's, else bf16)")
     group.add_argument("--out-dtype", choices=DTYPES, help="of the output (default: that of the inputs)")
-    epilogue = "fused pointwise end (default: the workload's, else none)"
-    group.add_argument("--epilogue", choices=EPILOGUES, help=epilogue)
+    epilogue = f"fused pointwise end: {', '.join(EPILOGUES)} (default: the workload's, else none)"
+    group.add_argument("--epilogue", metavar="NAME", choices=EPILOGUES, help=epilogue)
 
 
 def add_contender_flags(parser: argparse.ArgumentParser) -> None:

@@ -21,6 +21,7 @@ from triton_vs_tilus.bench.cli import (
     EXIT_CODES,
     JOURNALS,
     ExitCode,
+    Parser,
     UsageError,
     add_contender_flags,
     add_measuring_flags,
@@ -48,10 +49,8 @@ CHECK_S = 50.0  # for the whole check on the CPU
 NAMED = 5  # contenders in one message
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parser() -> Parser:
+    parser = Parser(__doc__, EXIT_CODES)
     add_problem_flags(parser)
     add_contender_flags(parser)
     add_measuring_flags(parser)

@@ -1,5 +1,6 @@
 """What the commands share: names, exit codes, one line for whatever ends a command early."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -83,3 +84,15 @@ def test_a_command_that_is_not_installed_says_how_to_install_it(command):
 def test_the_exit_codes_are_those_of_the_help():
     codes = {int(line.split()[0]) for line in cli.EXIT_CODES.splitlines()[1:]}
     assert codes == set(ExitCode)
+
+
+COMMANDS = sorted(path.stem for path in ROOT.glob("bench/*.py") if "Parser(__doc__" in path.read_text())
+
+
+@pytest.mark.parametrize("columns", ["80", "200"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_narrow(command, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    made = importlib.import_module(f"triton_vs_tilus.bench.{command}").parser()
+    assert max(map(len, made.format_help().splitlines())) <= cli.WIDTH
+    assert max(map(len, made.format_usage().splitlines())) <= min(int(columns), cli.WIDTH)

@@ -315,7 +315,7 @@ def test_it_shows_a_table_a_problem_and_the_summary(gpu, capsys, tmp_path):
     assert "router 16x256x7168-bf16-nk" in shown.out
     title, winner, why, *_ = shown.out.splitlines()
     assert (title, winner) == ("router 1x256x7168-bf16-nk", f"{VECTOR}: 8.0 us, 1.25x torch.mm.")
-    assert why.startswith("Why: parallel: ")
+    assert why.startswith("Why: decompose_k.vector: ")
     assert f"{VECTOR} *" in shown.out
     assert "summary" in shown.out
     assert "Recorded on NVIDIA H200" in shown.out

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from textwrap import wrap
 
+from triton_vs_tilus.bench.cli import WIDTH
 from triton_vs_tilus.bench.ops import BASELINES, MATMUL, OPS, W4A16
 from triton_vs_tilus.bench.rows.answers import SIZES, Answer, Product, is_kernel, written_in
 from triton_vs_tilus.bench.rows.row import LANGUAGES, TEMPERATURES, Row
 
-WIDTH = 100  # characters
 LEAST_WIDTH = 16  # characters of a column that is wrapped
 FAR = 2.0  # apart, from where a time says little
 NOT_NEAR = "Nothing of this kind was recorded near this shape: --measure, on a GPU, times it. The nearest:"
