@@ -10,6 +10,7 @@ Times are those of the nearest problem that was recorded, and the answer says ho
 """
 
 import argparse
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench.cli import (
+    CLOCKS,
     DTYPES,
     EPILOGUES,
     EXIT_CODES,
@@ -32,8 +34,6 @@ from triton_vs_tilus.bench.cli import (
 
 if TYPE_CHECKING:
     from triton_vs_tilus.bench.rows.answers import Answer, Files, Product
-
-CLOCKS = ("cold", "graph", "warm")
 
 
 def parser() -> Parser:
@@ -89,7 +89,7 @@ def problem_of(args: argparse.Namespace, files: "Files") -> "Product":
             if given := getattr(args, flag):
                 raise ValueError(f"--{flag} is {given}; accepted: none with {beside}")
 
-    if "-" in args.shape:
+    if re.search(r"-.*[^-x\d]", args.shape):
         refuse(("op", "dtype", "layout", "epilogue"), "a problem's name")
         return _named(args.shape, files)
     m, n, k = parse_shape(args.shape)

@@ -57,8 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from triton_vs_tilus.common import tuned
 
     args = parser().parse_args(arguments)
-    if unknown := [name for name in args.name if name not in RECORDINGS]:
-        raise UsageError(f"no recording is named {', '.join(unknown)}; accepted: {', '.join(RECORDINGS)}")
+    for name in args.name:
+        if name not in RECORDINGS:
+            raise UsageError(f"name is {name!r}; accepted: {cli.named_by('bench/record.py --list', name, RECORDINGS)}")
     names = args.name or list(RECORDINGS)
     if args.list:
         tables.console(verbose=True).print(_list(names))

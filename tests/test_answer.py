@@ -14,7 +14,7 @@ from made_rows import row
 
 from triton_vs_tilus.bench import answer as command
 from triton_vs_tilus.bench import contenders
-from triton_vs_tilus.bench.cli import ExitCode, run_command
+from triton_vs_tilus.bench.cli import WIDTH, ExitCode, run_command
 from triton_vs_tilus.bench.ops import OPS
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.frame import frame
@@ -113,12 +113,10 @@ def test_a_language_and_determinism_are_kept():
 
 
 def test_what_was_never_recorded_is_told_with_what_was():
-    told = (
-        r"no row is of dtype fp32, layout nk, epilogue none.*dtype bf16, layout nk, epilogue none \(cold, graph, warm\)"
-    )
+    told = r"no row is of --layout nk --dtype fp32 --clock cold; accepted, .*: --layout nk \(cold, graph, warm\); "
     with pytest.raises(ValueError, match=told):
-        answers.answer(replace(ROUTER, dtype=torch.float32), files=recorded())
-    with pytest.raises(ValueError, match="timed graph"):
+        answers.answer(replace(ROUTER, dtype=torch.float32, out_dtype=torch.float32), files=recorded())
+    with pytest.raises(ValueError, match=r"--layout nk --clock graph; accepted, .*: none$"):
         answers.answer(ROUTER, "graph", files={Path("made/rows.jsonl"): [row(us=5.0)]})
 
 
@@ -286,7 +284,7 @@ def test_rows_at_these_sizes_of_another_kind_are_named_by_their_flags():
     found = answers.answer(asked, files=files)
     assert found.other_flags == ("--layout kn", "--layout kn --epilogue relu")
     assert next(screen(asked, found, None)) == "Recorded at this shape with --layout kn, --layout kn --epilogue relu."
-    with pytest.raises(ValueError, match="Recorded at this shape with --layout kn, --layout kn --epilogue relu"):
+    with pytest.raises(ValueError, match=r"; at this very shape --layout kn, --layout kn --epilogue relu$"):
         answers.answer(replace(asked, epilogue=Epilogue.RELU), files=files)
     assert answers.answer(kn, files=files).other_flags == ()
 
@@ -314,14 +312,22 @@ def test_the_screen_is_narrow_and_its_call_is_the_kernels(capsys):
         (["16x8196x8192", "--op", "w4a16"], "N is 8196; accepted with --op w4a16: multiples of 8"),
         (["16x512x512", "--op", "w4a16", "--layout", "kn"], "--layout is kn; accepted: none with --op w4a16"),
         (["16x256x7168-bf16-nk", "--layout", "kn"], "--layout is kn; accepted: none with a problem's name"),
-        (["16x256x7168-bf18"], "problem is '16x256x7168-bf18'; accepted: a name"),
+        (["-1x2x3"], "shape is '-1x2x3'; accepted: MxNxK"),
+        (["--op", "w4a15", "16x512x512"], "argument --op: invalid choice: 'w4a15'"),
+        (["16x256x7168-bf18"], "problem is '16x256x7168-bf18', its dtype 'bf18'; accepted: bf16, fp16, fp32"),
+        (["16x256x7168-bf16"], "problem is '16x256x7168-bf16', without a layout; accepted: kn, nk"),
+        (["16x256x7168-bf16-nk-rel"], "problem is '16x256x7168-bf16-nk-rel', its end 'rel'; accepted: none, relu, "),
+        (["w4a16-16x512x512-fp16-g65"], "'w4a16-16x512x512-fp16-g65', its group 'g65'; accepted: g32, g64, g128"),
+        (["w4a16-16x512x500-fp16-g32"], "'w4a16-16x512x500-fp16-g32'; accepted: K a multiple of 32, N of 8"),
+        (["router-bf16-nk"], "problem is 'router-bf16-nk'; accepted: a name as rows have it"),
         (["or-256x512x16-int64"], "problem is or-256x512x16-int64, of or_reduce; accepted: a product"),
     ],
 )
-def test_what_cannot_be_answered_is_one_line(words, told, capsys, monkeypatch):
+def test_what_cannot_be_answered_is_told(words, told, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert run_command(command.main, words) == ExitCode.USAGE
-    assert told in capsys.readouterr().err
+    lines = capsys.readouterr().err.splitlines()
+    assert told in " ".join(lines) and max(map(len, lines)) <= WIDTH
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the commands share: names, exit codes, one line for whatever ends a command early."""
+"""What the commands share: names, exit codes, what is told where a command ends early."""
 
 import importlib
 import os
@@ -10,6 +10,7 @@ import pytest
 
 from triton_vs_tilus.bench import ROOT, cli
 from triton_vs_tilus.bench.cli import ExitCode, UsageError, run_command
+from triton_vs_tilus.bench.rows.row import TIMINGS
 from triton_vs_tilus.bench.search.race import BUDGETS
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import DTYPES, Layout
@@ -20,6 +21,7 @@ def test_its_names_are_those_of_the_project():
     assert set(cli.DTYPES) == set(DTYPES)
     assert set(cli.EPILOGUES) == {epilogue.value for epilogue in Epilogue}
     assert set(cli.TUNE) == {"off", *BUDGETS}
+    assert {*cli.CLOCKS, "host"} == set(TIMINGS)
 
 
 def interrupted(arguments):
@@ -96,3 +98,18 @@ def test_help_is_narrow(command, columns, monkeypatch):
     made = importlib.import_module(f"triton_vs_tilus.bench.{command}").parser()
     assert max(map(len, made.format_help().splitlines())) <= cli.WIDTH
     assert max(map(len, made.format_usage().splitlines())) <= min(int(columns), cli.WIDTH)
+
+
+def test_what_is_refused_is_told_in_narrow_lines(capsys):
+    def refuses(arguments):
+        raise UsageError("--only is 'x'; accepted: " + ", ".join(f"kernel_{index}" for index in range(40)))
+
+    assert run_command(refuses, []) == ExitCode.USAGE
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 1 and max(map(len, lines)) <= cli.WIDTH
+
+
+def test_a_name_that_is_unknown_is_answered_by_the_nearest_of_many():
+    lists = "names that `python bench/compare.py --list` lists"
+    assert cli.named_by("bench/compare.py --list", "rooter", ["router", "chain"]) == f"{lists}, the nearest: router"
+    assert cli.named_by("bench/compare.py --list", "nope", ["router", "chain"]) == lists

@@ -80,7 +80,7 @@ def test_programs_of_other_compilers_are_refused(caches, monkeypatch, capsys):
     assert "tilus: none adopted, as nvcc is 13.0 there, 12.9 here" in capsys.readouterr().err
     assert [path.name for path in (caches / "here").iterdir()] == ["triton"]
     assert run_command(prebuild.main, ["--adopt", str(caches)]) == 2
-    assert "is not a folder of prebuilt programs" in capsys.readouterr().err
+    assert "is not a folder of prebuilt programs" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_library_is_for_any_processor_and_whole_when_it_is_there(monkeypatch, tmp_path):
@@ -158,7 +158,7 @@ def test_what_the_sanitizer_launches_is_built(monkeypatch, tmp_path, capsys):
     ]
     assert "tilus/data_parallel.persistent" in {kernel.full_name for kernel, _, _ in asked}
     assert run_command(prebuild.main, ["--sanitizer", "--only", "nothing", "--into", str(tmp_path)]) == 2
-    assert "no contender is named 'nothing'" in capsys.readouterr().err
+    assert "--only is 'nothing'; accepted: names that" in capsys.readouterr().err
 
 
 def test_the_stub_takes_the_drivers_name(tmp_path):

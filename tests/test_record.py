@@ -177,7 +177,7 @@ def test_what_passed_before_has_to_pass_again(two_gpus, capsys):
 
 def test_what_cannot_be_recorded_is_said(monkeypatch, capsys):
     assert run_command(record.main, ["nothing"]) == 2
-    assert "no recording is named nothing; accepted: router-nk," in capsys.readouterr().err
+    assert "name is 'nothing'; accepted: names that `python bench/record.py --list` lists\n" in capsys.readouterr().err
     monkeypatch.setattr(record, "_gpus", lambda: [])
     assert run_command(record.main, []) == 2
     assert "there is no CUDA device" in capsys.readouterr().err

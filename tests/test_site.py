@@ -202,7 +202,7 @@ def test_the_box_says_what_the_command_says(shown, capsys, shape, flags):
 
 def test_what_was_not_recorded_is_said(shown):
     shown.select_option("#dtype", "fp32")
-    assert "No row is of this kind, timed cold: there are dtype bf16" in shown.inner_text("#answered")
+    assert "No row is of this kind and clock; there are: --layout kn (cold, graph); " in shown.inner_text("#answered")
     shown.fill("#m", "0")
     assert shown.inner_text("#answered") == "M, N and K are positive integers."
 

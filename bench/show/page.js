@@ -120,7 +120,7 @@ function answered() {
     : `matmul ${value("dtype")} ${value("layout")} ${value("epilogue")}`];
   const found = D.answers[`${kind}/${value("clock")}/${value("language")}/${Number($("deterministic").checked)}`];
   if (!found) {
-    const none = `No row is of this kind, timed ${value("clock")}: ${D.kinds[value("op")]}`;
+    const none = `No row is of this kind and clock; there are: ${D.kinds[value("op")]}.`;
     return out.replaceChildren(element("p", { class: "winner" }, "Nothing recorded."), element("p", {}, none));
   }
   let apart = Infinity, taken = null;

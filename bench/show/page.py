@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from triton_vs_tilus.bench.cli import DTYPES, EPILOGUES, LAYOUTS
+from triton_vs_tilus.bench.cli import CLOCKS, DTYPES, EPILOGUES, LAYOUTS
 from triton_vs_tilus.bench.recordings import RECORDINGS
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.row import PASSED, TEMPERATURES, TIMINGS, Row, TimingName
@@ -39,7 +39,6 @@ from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 # Beside the notes, which it links to.
 PATH = queries.ROOT / "notes" / "index.html"
-CLOCKS: tuple[TimingName, ...] = ("cold", "graph", "warm")
 FIRST = "router-nk"
 DIGITS = 9  # behind the point: page.js rounds once more, to what Python shows of the row itself
 SIZES = re.compile(r"(?:\w+-)?(\d+x\d+x\d+)-?")  # what a problem's name begins with
