@@ -62,6 +62,14 @@ def test_a_recorded_problem_is_answered_by_its_own_rows():
         assert found.us(found.best_of(language)) == min(times)
 
 
+def test_the_file_that_answers_a_problem_is_that_of_its_answer():
+    files = queries.recorded()
+    by_problem = answers.files_by_problem(files)
+    for name in ("32x256x7168-bf16-nk", "64x64x16384-bf16-kn-relu", "w4a16-16x8192x8192-fp16-g128"):
+        problem = next(each.problem for rows in files.values() for each in rows if each.problem.name == name)
+        assert by_problem[name] == answers.answer(problem, files=files).file
+
+
 @pytest.mark.parametrize("tokens", [1, 8, 16, 128, 256, 1024])
 def test_the_joint_fastest_are_those_of_the_tables(tokens):
     found = answers.answer(replace(ROUTER, m=tokens), files=recorded())

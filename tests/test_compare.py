@@ -333,8 +333,8 @@ def test_the_matrix_and_the_plots_come_beside_the_tables(gpu, capsys, tmp_path):
     assert (tmp_path / "plots" / "router-bf16-nk-speedup.svg").exists()
 
 
-def recorded(tmp_path, *rows) -> None:
-    journal = Journal(tmp_path / "results" / "h200" / "router-nk.jsonl")
+def recorded(tmp_path, *rows, name: str = "router-nk") -> None:
+    journal = Journal(tmp_path / "results" / "h200" / f"{name}.jsonl")
     for made in rows:
         journal.append(made)
 
@@ -476,6 +476,15 @@ def test_without_a_gpu_what_was_recorded_comes_first(no_gpu, capsys, tmp_path):
     assert line == [VECTOR, "8.0", "1.25", "*"]
     assert FP32 not in first  # --only is kept to
     assert "Checked 2 of 2" in checked
+
+
+def test_without_a_gpu_the_file_that_answers_is_shown_and_the_others_are_named(no_gpu, capsys, tmp_path):
+    recorded(tmp_path, row(BASELINE, 64), row(VECTOR, 64, 8.0), row("triton/atomic", 64, 8.5))  # with more kernels
+    recorded(tmp_path, row(BASELINE, 64), row(VECTOR, 64, 7.0), row("torch/compile.default", 64, 9.0), name="former")
+    assert run_command(compare.main, ["--workload", "router"]) == 0
+    shown = capsys.readouterr().out
+    assert "recorded in results/h200/router-nk.jsonl" in shown and "recorded in results/h200/former" not in shown
+    assert "  h200/former.jsonl: 3 rows, Triton 3.6.0, 2026-11-21\n" in shown
 
 
 def test_without_a_gpu_the_table_of_winners_has_at_most_100_columns(no_gpu, capsys, monkeypatch):

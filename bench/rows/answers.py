@@ -260,6 +260,17 @@ def weight(candidate: Candidate) -> tuple[int, int, int, str]:
     return len(kernels), searched, len(candidate[1]), max(row.time for row in candidate[1])
 
 
+def files_by_problem(files: Files) -> dict[str, Path]:
+    """By the names of all problems of these files, of any operation, the file that answers: of the device with the most
+    rows, and of several measurements the one that `answer` takes."""
+    found: dict[str, list[Candidate]] = defaultdict(list)
+    for path, rows in of_device(files).items():
+        alone = [row for row in queries.contending(rows) if "@" not in row.contender]
+        for name, together in queries.by_problem(queries.timed_together(alone, queries.leading_timing(alone))).items():
+            found[name].append((path, together))
+    return {name: max(of_name, key=weight)[0] for name, of_name in found.items()}
+
+
 def is_kernel(row: Row) -> bool:
     """Whether it timed a kernel by name."""
     return row.language in LANGUAGES
