@@ -371,6 +371,19 @@ def test_the_ladder_is_that_of_its_rows_and_follows_the_heat_map(shown):
     assert shown.locator(".ladder:visible td").all_inner_texts() == cells(64)
 
 
+def test_what_each_language_lacks_is_that_of_its_note(shown):
+    told, header, lines = mechanisms.needs()
+    assert header[0] == "need" and len(lines) > 10 and told.startswith(f"Of these {len(lines)} things ")
+    assert shown.locator("#languages th").all_inner_texts() == header
+    assert shown.locator("#languages tbody tr").count() == len(lines)
+    assert {cell.split(",")[0].split(" ")[0].strip(":;") for _, *cells in lines for cell in cells} == {
+        "native",
+        "added",
+        "no",
+    }
+    shown.click("nav a[href='#languages']")
+
+
 def test_claims_and_mechanisms_are_filtered(shown):
     of_notes = list(mechanisms.mechanisms())
     assert shown.locator("#mechanisms tbody tr").count() == len(of_notes) > 50

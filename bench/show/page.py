@@ -24,7 +24,7 @@ from triton_vs_tilus.bench.show import answer, matrix, resources
 from triton_vs_tilus.bench.show.claims.claim import VERDICTS
 from triton_vs_tilus.bench.show.claims.tables import recorded_table
 from triton_vs_tilus.bench.show.ladder import ladder_table
-from triton_vs_tilus.bench.show.mechanisms import SURE, drawing, mechanisms
+from triton_vs_tilus.bench.show.mechanisms import SURE, drawing, mechanisms, needs
 from triton_vs_tilus.bench.show.pairs import STEPS, Pair, pairs
 from triton_vs_tilus.bench.show.tables import UNSEARCHED, Table, config_text, kind_of, naming, source_of
 from triton_vs_tilus.bench.show.versions import versions_table
@@ -69,6 +69,7 @@ def html() -> str:
     files, compiled = queries.recorded(), resources.read()
     answering = answers.of_device(files)
     first = next(rows for path, rows in files.items() if path.stem == FIRST)
+    languages, header, lines = needs()
     environment.globals["is_figure"] = is_figure
     environment.filters["breakable"] = breakable
     return environment.get_template("page.html").render(
@@ -81,6 +82,8 @@ def html() -> str:
         others=sorted({path.parent.name for path in files} - {path.parent.name for path in answering}),
         ladders=[(group[0].problem.m, ladder_table(group)) for group in queries.by_problem(first).values()],
         matrices=[(_name(path), title(path, rows), _matrices(rows)) for path, rows in files.items()],
+        languages=languages,
+        needs=Table("", header, lines),
         mechanisms=list(mechanisms()),
         sure=SURE,
         verdicts=VERDICTS,

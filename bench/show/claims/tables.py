@@ -54,7 +54,7 @@ def screen(rows: Sequence[Row], launches: Sequence[Launch] = (), stages: Sequenc
         lines.append(["", "", f"{source.name}:"])
         lines += [[finding.verdict, finding.figure, claim.text] for claim, finding in of_source]
     rule = "A gain (x - 1) is confirmed from half to twice the claimed one, a range from half its lower end to "
-    rule += f"twice its upper: 1.5x to 1.7x from {around(1.5)[0]:.3g}x to {around(1.7)[1]:.3g}x. -v tells each claim's rule."
+    rule += f"twice its upper: 1.5x to 1.7x from {around(1.5)[0]:.3g}x to {around(1.7)[1]:.3g}x. -v tells each rule."
     foot = f"{counts(found)}. {source_of(rows)}. -v adds the rows of each claim, all figures, the sources."
     return Table("claims", ["verdict", "measured", "claim"], lines, details=[rule], foot=foot)
 
