@@ -1,6 +1,6 @@
 """The fastest for one matmul, from the recorded rows: which, how fast, why, and how to call it.
 
-    python bench/answer.py 32x160x5120 [--dtype fp16] [--layout kn] [--deterministic] [--language tilus] [--clock warm]
+    python bench/answer.py 32x160x5120 [--dtype fp16] [--layout kn] [--deterministic] [--clock warm]
     python bench/answer.py 64x64x16384 --layout kn --epilogue relu
     python bench/answer.py 16x8192x8192 --op w4a16
     python bench/answer.py 16x256x7168-bf16-nk
@@ -10,6 +10,7 @@ Times are those of the nearest problem that was recorded, and the answer says ho
 """
 
 import argparse
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,18 +19,25 @@ from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
-from triton_vs_tilus.bench.cli import DTYPES, EPILOGUES, EXIT_CODES, LAYOUTS, ExitCode, UsageError, has_gpu, run_command
+from triton_vs_tilus.bench.cli import (
+    CLOCKS,
+    DTYPES,
+    EPILOGUES,
+    EXIT_CODES,
+    LAYOUTS,
+    ExitCode,
+    Parser,
+    UsageError,
+    has_gpu,
+    run_command,
+)
 
 if TYPE_CHECKING:
     from triton_vs_tilus.bench.rows.answers import Answer, Files, Product
 
-CLOCKS = ("cold", "graph", "warm")
 
-
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EXIT_CODES
-    )
+def parser() -> Parser:
+    made = Parser(__doc__, EXIT_CODES)
     shape = "a [M, K] times a weight of N columns, K deep; or a problem's name, as tables have it"
     made.add_argument("shape", metavar="MxNxK", help=shape)
     op = "the weight as it is, or of 4 bits in groups of 128 (default: matmul)"
@@ -37,7 +45,8 @@ def parser() -> argparse.ArgumentParser:
     dtype = "of inputs and output (default: bf16; of w4a16 fp16)"
     made.add_argument("--dtype", choices=DTYPES, help=dtype)
     made.add_argument("--layout", choices=LAYOUTS, help="how the weight is stored (default: nk)")
-    made.add_argument("--epilogue", choices=EPILOGUES, help="fused pointwise end (default: none)")
+    epilogue = f"fused pointwise end: {', '.join(EPILOGUES)} (default: none)"
+    made.add_argument("--epilogue", metavar="NAME", choices=EPILOGUES, help=epilogue)
     made.add_argument("--deterministic", action="store_true", help="only what gives the same bits in every run")
     made.add_argument("--language", choices=("triton", "tilus"), help="only kernels of this language")
     clock = "cold L2; cold L2 in a CUDA graph; warm L2 in a CUDA graph (default: cold)"
@@ -70,9 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def problem_of(args: argparse.Namespace, files: "Files") -> "Product":
     """Raises ValueError for what is no shape and no name of a product, for flags that a name leaves nothing to say to,
-    and for what a weight of 4 bits does not have."""
+    and for flags and sizes that a weight of 4 bits does not have."""
     from triton_vs_tilus.bench.ops import MATMUL, W4A16
-    from triton_vs_tilus.bench.rows.answers import Question
+    from triton_vs_tilus.bench.rows.answers import MULTIPLES, Question
     from triton_vs_tilus.bench.shapes import parse_shape
 
     def refuse(flags: Sequence[str], beside: str) -> None:
@@ -80,12 +89,15 @@ def problem_of(args: argparse.Namespace, files: "Files") -> "Product":
             if given := getattr(args, flag):
                 raise ValueError(f"--{flag} is {given}; accepted: none with {beside}")
 
-    if "-" in args.shape:
+    if re.search(r"-.*[^-x\d]", args.shape):
         refuse(("op", "dtype", "layout", "epilogue"), "a problem's name")
         return _named(args.shape, files)
     m, n, k = parse_shape(args.shape)
     if args.op == W4A16:
         refuse(("layout", "epilogue"), "--op w4a16")
+        for size, value in (("n", n), ("k", k)):
+            if value % MULTIPLES[size]:
+                raise ValueError(f"{size.upper()} is {value}; accepted with --op w4a16: multiples of {MULTIPLES[size]}")
         dtype = args.dtype or "fp16"
         return Question(W4A16, {"m": m, "n": n, "k": k, "dtype": dtype, "group_size": 128, "symmetric": False})
     dtype, layout, epilogue = args.dtype or "bf16", args.layout or "nk", args.epilogue or "none"

@@ -11,20 +11,19 @@ A verdict on a suite needs at least half of its problems, each with a config sea
 contender that has configs: where there are fewer, the figures stand and the verdict is 'too few rows'.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
-from triton_vs_tilus.bench.cli import ExitCode, UsageError, run_command
+from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError, run_command
 from triton_vs_tilus.bench.rows.journal import read_rows
 from triton_vs_tilus.bench.show.claims.tables import blocks, recorded, screen, table
 from triton_vs_tilus.bench.show.tables import console
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> Parser:
+    made = Parser(__doc__)
     made.add_argument("file", nargs="*", help="rows that bench/compare.py wrote")
     more = made.add_mutually_exclusive_group()
     more.add_argument("-v", "--verbose", action="store_true", help="also the rows, the rule and all figures of a claim")

@@ -5,22 +5,28 @@ Triton compiles its kernels or interprets them is settled when Triton is first i
 """
 
 import argparse
+import difflib
 import math
 import os
+import re
 import shlex
+import shutil
 import signal
 import sys
+import textwrap
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import IntEnum
+from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from platformdirs import user_cache_path
 
 if TYPE_CHECKING:
     from triton_vs_tilus.bench.measure.worker import Options
-    from triton_vs_tilus.bench.rows.row import Row
+    from triton_vs_tilus.bench.rows.row import Row, TimingName
     from triton_vs_tilus.common.kernel import Kernel
     from triton_vs_tilus.common.problem import Problem
 
@@ -32,6 +38,9 @@ LAYOUTS = ("nk", "kn")
 DTYPES = ("bf16", "fp16", "fp32")
 EPILOGUES = ("none", "relu", "silu", "sigmoid", "bias", "bias_relu", "bias_silu", "bias_sigmoid", "scale")
 TUNE = ("off", "quick", "full")
+CLOCKS: "tuple[TimingName, ...]" = ("cold", "graph", "warm")  # that an answer may be asked by
+
+WIDTH = 100  # characters of a line
 
 
 class ExitCode(IntEnum):
@@ -58,18 +67,41 @@ exit codes:
 
 
 class UsageError(Exception):
-    """What was asked for cannot be done, in one line."""
+    """What was asked for cannot be done: the argument, its value and what is accepted."""
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM was received: everything ends as it does on Ctrl-C."""
 
 
+class Parser(argparse.ArgumentParser):
+    """A command's flags. description: its docstring, whose paragraphs are wrapped; indented lines stand as they are."""
+
+    def __init__(self, description: str | None, epilog: str | None = None):
+        width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+        lines: list[str] = []
+        for stands, group in groupby((description or "").splitlines(), lambda line: line[:1] in ("", " ")):
+            part = list(group)
+            lines += part if stands else textwrap.wrap(" ".join(part), width, break_on_hyphens=False)
+        formatter = partial(argparse.RawDescriptionHelpFormatter, width=width)
+        super().__init__(description="\n".join(lines), epilog=epilog, formatter_class=formatter)
+        self._negative_number_matcher = re.compile(r"-\d")  # '-1x2x3' is a value that is wrong, and no flag
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def named_by(command: str, name: str, known: Iterable[str]) -> str:
+    """What is accepted in place of an unknown name, where many are known: the command that lists them, the nearest."""
+    near = difflib.get_close_matches(name, known)
+    return f"names that `python {command}` lists" + (f", the nearest: {', '.join(near)}" if near else "")
+
+
 def run_command(main: Callable[[Sequence[str] | None], int], arguments: Sequence[str] | None = None) -> int:
     """The exit code of main(arguments); arguments default to those of the process.
 
-    UsageError, Ctrl-C and SIGTERM become one line on stderr and their exit code. A reader of the output that has seen
-    enough, as `head`, ends the command without a word.
+    UsageError, in lines of WIDTH, Ctrl-C and SIGTERM are told on stderr and become their exit code. A reader of the
+    output that has seen enough, as `head`, ends the command without a word.
     """
     name = Path(main.__code__.co_filename).name
     before = {}
@@ -86,7 +118,8 @@ def run_command(main: Callable[[Sequence[str] | None], int], arguments: Sequence
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes as it ends
         return ExitCode.OUTPUT_CLOSED
     except UsageError as error:
-        print(f"{name}: error: {error}", file=sys.stderr)
+        told = f"{name}: error: {error}"
+        print(textwrap.fill(told, WIDTH, break_long_words=False, break_on_hyphens=False), file=sys.stderr)
         return ExitCode.USAGE
     except KeyboardInterrupt as interrupt:
         terminated = isinstance(interrupt, Terminated)
@@ -123,8 +156,8 @@ def add_problem_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--layout", choices=LAYOUTS, help=layout)
     group.add_argument("--dtype", choices=DTYPES, help="of the inputs (default: the workload's, else bf16)")
     group.add_argument("--out-dtype", choices=DTYPES, help="of the output (default: that of the inputs)")
-    epilogue = "fused pointwise end (default: the workload's, else none)"
-    group.add_argument("--epilogue", choices=EPILOGUES, help=epilogue)
+    epilogue = f"fused pointwise end: {', '.join(EPILOGUES)} (default: the workload's, else none)"
+    group.add_argument("--epilogue", metavar="NAME", choices=EPILOGUES, help=epilogue)
 
 
 def add_contender_flags(parser: argparse.ArgumentParser) -> None:

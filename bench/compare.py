@@ -21,6 +21,7 @@ from triton_vs_tilus.bench.cli import (
     EXIT_CODES,
     JOURNALS,
     ExitCode,
+    Parser,
     UsageError,
     add_contender_flags,
     add_measuring_flags,
@@ -48,10 +49,8 @@ CHECK_S = 50.0  # for the whole check on the CPU
 NAMED = 5  # contenders in one message
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parser() -> Parser:
+    parser = Parser(__doc__, EXIT_CODES)
     add_problem_flags(parser)
     add_contender_flags(parser)
     add_measuring_flags(parser)
@@ -252,25 +251,35 @@ def _asked_again(old: Sequence["Row"], args: argparse.Namespace) -> list["Row"]:
 
 
 def show_recorded(args: argparse.Namespace, out: "Console") -> None:
-    """The checked-in rows of the problems and contenders asked for: the fastest of each language, or with -v all."""
-    from triton_vs_tilus.bench.rows import queries
+    """The checked-in rows of the problems and contenders asked for, of each problem those of the file that answers: the
+    fastest of each language, or with -v all. Then the other files that have some."""
+    from triton_vs_tilus.bench.rows import answers, queries
     from triton_vs_tilus.bench.show import tables
     from triton_vs_tilus.bench.show.winners import winners_table
 
     problems = {problem.name for _, problem in chosen_problems(args)}
     names = {kernel.full_name for kernel in chosen_contenders(_with_references(args))}
-    asked = {
-        path: [row for row in every if row.problem.name in problems and row.contender in names]
-        for path, every in queries.recorded().items()
+    recorded = {
+        path: [row for row in every if row.problem.name in problems] for path, every in queries.recorded().items()
     }
+    asked = {path: [row for row in rows if row.contender in names] for path, rows in recorded.items()}
     found = {path: rows for path, rows in asked.items() if not all(row.is_baseline for row in rows)}
-    for path, rows in sorted(found.items(), key=lambda item: -len(item[1])):  # what answers most of it first
+    answering = answers.files_by_problem({path: recorded[path] for path in found})
+    for path in dict.fromkeys(answering.values()):
+        rows = [row for row in found[path] if answering.get(row.problem.name) == path]
         title = f"recorded in {path.relative_to(queries.ROOT)}"
         out.print(winners_table(rows, title))
         if args.verbose:
             out.print(tables.overview_table(rows))
             out.print(tables.summary_table(rows))
         show_matrix_and_plots(args, rows, out, args.plot and args.plot / path.stem)
+    if others := [path for path in found if path not in answering.values()]:
+        print("Also recorded, in other runs; `python bench/report.py bench/results/FILE` prints one:")
+    for path in others:
+        tritons = sorted({row.environment.triton for row in found[path] if row.environment.triton})
+        days = sorted({row.time[:10] for row in found[path]})
+        of = f"{len(found[path])} rows, Triton {', '.join(tritons)}, {days[-1]}"
+        print(f"  {path.relative_to(queries.RESULTS)}: {of}")
     if not found:
         print("No rows are recorded for these problems and contenders.")
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from triton_vs_tilus.bench.candidate import candidate
+from triton_vs_tilus.bench.cli import named_by
 from triton_vs_tilus.bench.ops import BASELINES
 from triton_vs_tilus.bench.rows.environment import not_installed
 from triton_vs_tilus.bench.rows.row import MATCHED, SearchRecord
@@ -240,11 +241,13 @@ def choose(
                 kernels.append(find(name))
             except KeyError as error:
                 raise ValueError(error.args[0]) from None
-    for pattern in (*only, *skip):
-        if not any(_named(kernel, pattern) for kernel in kernels):
-            known = ", ".join(kernel.full_name for kernel in kernels)
-            reasons = "".join(f"; {reason}" for reason in not_importable().values())
-            raise ValueError(f"no contender is named {pattern!r}; there are {known}{reasons}")
+    for flag, patterns in (("--only", only), ("--skip", skip)):
+        for pattern in patterns:
+            if not any(_named(kernel, pattern) for kernel in kernels):
+                known = {name for kernel in kernels for name in _names(kernel)}
+                accepted = named_by("bench/compare.py --list -v", pattern, sorted(known))
+                reasons = "".join(f"; {reason}" for reason in not_importable().values())
+                raise ValueError(f"{flag} is {pattern!r}; accepted: {accepted}{reasons}")
     chosen = [
         kernel
         for kernel in kernels
@@ -275,9 +278,12 @@ def _all_matched(chosen: Sequence[Kernel]) -> list[Kernel]:
 
 
 def _named(kernel: Kernel, pattern: str) -> bool:
+    return any(name == pattern or fnmatchcase(name, pattern) for name in _names(kernel))
+
+
+def _names(kernel: Kernel) -> tuple[str, ...]:
     language = kernel.language.value
-    names = (kernel.full_name, f"{language}/{kernel.name}", kernel.full_name.partition("/")[2], kernel.name, language)
-    return any(name == pattern or fnmatchcase(name, pattern) for name in names)
+    return kernel.full_name, f"{language}/{kernel.name}", kernel.full_name.partition("/")[2], kernel.name, language
 
 
 def sits_out(kernel: Kernel, problem: Problem, device: torch.device) -> str | None:

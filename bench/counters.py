@@ -8,7 +8,6 @@ left as they are; caches are flushed before every pass over a kernel. What is re
 bench/results/<gpu>/counters/. Exits 1 where a contender crashed or its output was not finite.
 """
 
-import argparse
 import shutil
 import sys
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import cli
-from triton_vs_tilus.bench.cli import ExitCode, UsageError
+from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError
 from triton_vs_tilus.bench.diagnostics import counters
 from triton_vs_tilus.bench.rows.journal import new_path
 from triton_vs_tilus.bench.rows.row import PASSED, UNSUPPORTED
@@ -27,8 +26,8 @@ from triton_vs_tilus.bench.show.tables import console
 FOLDER = cli.CACHE / "counters"
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> Parser:
+    made = Parser(__doc__)
     cli.add_problem_flags(made)
     cli.add_contender_flags(made)
     made.add_argument("--output", metavar="F", type=Path, help=f"a line a launch (default: a new file in {FOLDER})")

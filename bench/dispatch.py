@@ -5,17 +5,16 @@
 A test fails where a table is not what the rows give.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
-from triton_vs_tilus.bench.cli import ExitCode, run_command
+from triton_vs_tilus.bench.cli import ExitCode, Parser, run_command
 
 
-def parser() -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> Parser:
+    return Parser(__doc__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

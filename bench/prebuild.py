@@ -1,9 +1,9 @@
 """Compiles what a search will try, for a GPU that is not here: the time on the GPU then goes to timing alone.
 
-    python bench/prebuild.py --workload router --target sm_90a --slug h200 --into built    # here: nvcc, no GPU
-    python bench/prebuild.py --adopt built                                                 # there, once
-    python bench/compare.py --workload router --tune full                                  # there
-    python bench/prebuild.py --sanitizer --into built                                      # what sanitize.py launches
+    python bench/prebuild.py --workload router --target sm_90a --slug h200 --into built  # here
+    python bench/prebuild.py --adopt built                   # there, once
+    python bench/compare.py --workload router --tune full    # there
+    python bench/prebuild.py --sanitizer --into built        # what sanitize.py launches
 
 The folder is carried by whatever copies files. It is made by the Triton, the Python and the nvcc of this process, and
 --adopt takes nothing of a language whose programs another Triton, tilus or nvcc would look for. Building goes on where
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import cli
-from triton_vs_tilus.bench.cli import CACHE, ExitCode, UsageError
+from triton_vs_tilus.bench.cli import CACHE, ExitCode, Parser, UsageError
 
 if TYPE_CHECKING:
     from triton_vs_tilus.bench.search.prebuilt import Built
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 NAMED = 5  # failures in one message
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> Parser:
+    made = Parser(__doc__)
     cli.add_problem_flags(made)
     cli.add_contender_flags(made)
     group = made.add_argument_group("building")

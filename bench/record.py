@@ -1,8 +1,8 @@
 """Records the checked-in rows anew, each file under bench/results by its own command of compare.py.
 
-    python bench/record.py                            # all of them, one at a time on each GPU of this machine
+    python bench/record.py                            # all of them, one at a time on each GPU here
     python bench/record.py router-nk or_reduce-int64  # these
-    python bench/record.py --list                     # the files, and how many of their rows are recorded
+    python bench/record.py --list                     # the files, how many of their rows there are
     python bench/record.py --list router-nk           # with their commands
 
 The configs that were searched on this machine go into the shipped tables first, so that the table which the rows were
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import cli
-from triton_vs_tilus.bench.cli import JOURNALS, ExitCode, UsageError
+from triton_vs_tilus.bench.cli import JOURNALS, ExitCode, Parser, UsageError
 from triton_vs_tilus.bench.measure.process import GRACE_S
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ COMPARE = Path(__file__).with_name("compare.py")
 Asked = dict[tuple[str, str], tuple["Problem", "Kernel"]]  # by the names of problem and contender
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> Parser:
+    parser = Parser(__doc__)
     parser.add_argument("name", nargs="*", help="of a file under bench/results, without its ending (default: all)")
     listed = "the files (with their commands, if named), how many rows are recorded, and how many have a former config"
     parser.add_argument("--list", action="store_true", help=listed)
@@ -57,8 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from triton_vs_tilus.common import tuned
 
     args = parser().parse_args(arguments)
-    if unknown := [name for name in args.name if name not in RECORDINGS]:
-        raise UsageError(f"no recording is named {', '.join(unknown)}; accepted: {', '.join(RECORDINGS)}")
+    for name in args.name:
+        if name not in RECORDINGS:
+            raise UsageError(f"name is {name!r}; accepted: {cli.named_by('bench/record.py --list', name, RECORDINGS)}")
     names = args.name or list(RECORDINGS)
     if args.list:
         tables.console(verbose=True).print(_list(names))

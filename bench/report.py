@@ -16,6 +16,7 @@ if __name__ == "__main__":
 from triton_vs_tilus.bench.cli import (
     EXIT_CODES,
     ExitCode,
+    Parser,
     UsageError,
     add_row_flags,
     check_files,
@@ -28,10 +29,8 @@ if TYPE_CHECKING:
     from triton_vs_tilus.bench.rows.row import Row
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def parser() -> Parser:
+    parser = Parser(__doc__, EXIT_CODES)
     parser.add_argument("file", nargs="*", type=Path, help="rows that bench/compare.py wrote")
     parser.add_argument("--markdown", action="store_true", help="print Markdown instead of tables")
     add_row_flags(parser)

@@ -1,7 +1,7 @@
 """What the kernels of both languages are compiled to, side by side: registers, shared memory, spills, instructions.
 
     python bench/resources.py
-    python bench/resources.py --target sm_90a --only semaphore --shape 16x256x7168 --layout kn --markdown
+    python bench/resources.py --target sm_90a --only semaphore --shape 16x256x7168 --markdown
     python bench/resources.py --matched --target sm_90a --json bench/results/resources.json
 
 Needs no GPU. Without --shape: every config of the tuned tables; and for 2 router shapes, and 1 problem of each other
@@ -10,7 +10,6 @@ ptxas that comes with Triton, tilus' by nvcc.
 Exits 1 where a config that launchers take does not compile, or exceeds a limit, for the last target.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from pathlib import Path
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import contenders, workloads
-from triton_vs_tilus.bench.cli import ExitCode, UsageError, run_command
+from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError, run_command
 from triton_vs_tilus.bench.diagnostics import resources
 from triton_vs_tilus.bench.diagnostics.ptx import SHARED_LIMIT
 from triton_vs_tilus.bench.show.resources import tables, write
@@ -28,8 +27,8 @@ from triton_vs_tilus.common.problem import Layout
 TARGETS = ("sm_80", "sm_90a")  # where nothing is asked for
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> Parser:
+    made = Parser(__doc__)
     made.add_argument("--target", choices=SHARED_LIMIT, help=f"of the GPU (default: {' and '.join(TARGETS)})")
     made.add_argument("--only", metavar="NAME", action="append", default=[], help="as in compare.py; repeatable")
     made.add_argument("--shape", metavar="MxNxK", action="append", default=[], help="one problem; repeatable")

@@ -1,13 +1,12 @@
 """compute-sanitizer's four tools over every kernel of both languages, at small shapes, ragged too, in both layouts.
 
-    python bench/sanitize.py                                     # all; programs that are not adopted are built first
-    python bench/sanitize.py --tool racecheck --only tilus       # a part: its findings replace those of the same part
+    python bench/sanitize.py                                # all; builds what is not adopted
+    python bench/sanitize.py --tool racecheck --only tilus  # a part: replaces its findings
 
 Needs a GPU, and compute-sanitizer on PATH; it comes with the CUDA toolkit. What was found is kept in
 bench/results/<gpu>/sanitizer.json. Exits 1 where anything was.
 """
 
-import argparse
 import os
 import shutil
 import sys
@@ -18,14 +17,14 @@ from pathlib import Path
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import cli
-from triton_vs_tilus.bench.cli import ExitCode, UsageError
+from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError
 
 SECONDS = 120.0  # for one launch under a tool, and for the start of its process
 BUILD_SECONDS = 600.0  # for one program
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> Parser:
+    made = Parser(__doc__)
     made.add_argument("--tool", action="append", default=[], help="memcheck, racecheck, synccheck or initcheck")
     made.add_argument("--only", metavar="NAME", action="append", default=[], help="as in compare.py; repeatable")
     made.add_argument("--seconds", type=float, default=SECONDS, help="for one launch under a tool (%(default)g)")

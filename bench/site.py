@@ -2,24 +2,23 @@
 mechanisms, all rows.
 
     python bench/site.py            # writes it
-    python bench/site.py --check    # exits 1 where the one that is checked in is not what the rows give
+    python bench/site.py --check    # exits 1 where the rows give another
 
 It shows the mechanisms and drawings of the notes: `python bench/report.py --update-docs` comes before it.
 Needs no GPU, and the page needs no network: one file, to be opened from a checkout or served.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import ROOT
-from triton_vs_tilus.bench.cli import ExitCode, UsageError, run_command
+from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError, run_command
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> Parser:
+    made = Parser(__doc__)
     made.add_argument("--check", action="store_true", help="write nothing; exit 1 where the page is not up to date")
     return made
 

@@ -1,6 +1,6 @@
 """Where the time of a kernel goes: its stages, each alone, beside the whole kernel, torch.mm and floors, on one GPU.
 
-    python bench/stages.py --problem 16x256x7168-bf16-nk --only decompose_k.vector_pdl --only tilus/cluster
+    python bench/stages.py --problem 16x256x7168-bf16-nk --only decompose_k --only tilus/cluster
     python bench/stages.py --workload router --tokens 16,1024 --only tilus --output stages.jsonl
 
 Of decompose_k the first launch is the product without the meeting of its partial sums, the second the meeting alone.
@@ -10,7 +10,6 @@ are timed whole. A stage alone is no product, and is not judged. What is recorde
 bench/results/<gpu>/stages/. Exits 1 where a kernel is wrong: its problem has no lines then.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,14 +17,14 @@ from pathlib import Path
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import cli
-from triton_vs_tilus.bench.cli import ExitCode, UsageError
+from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError
 
 FOLDER = cli.CACHE / "stages"
 ROUNDS = 40
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> Parser:
+    made = Parser(__doc__)
     cli.add_problem_flags(made)
     cli.add_contender_flags(made)
     made.add_argument("--output", metavar="F", type=Path, help=f"a line a stage (default: a new file in {FOLDER})")

@@ -8,7 +8,6 @@ searched again, and where rows have a table that is in no commit. Printed last: 
 device. A search whose result is in the cache (<user cache>/triton-vs-tilus/search) is not repeated: empty that first.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import astuple, fields
@@ -17,11 +16,11 @@ from pathlib import Path
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import cli
-from triton_vs_tilus.bench.cli import ExitCode
+from triton_vs_tilus.bench.cli import ExitCode, Parser
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser() -> Parser:
+    made = Parser(__doc__)
     made.add_argument("file", nargs="*", type=Path, help="of rows (default: the recorded ones)")
     return made
 

@@ -9,13 +9,16 @@ from typing import Any, ClassVar
 
 import torch
 
+from triton_vs_tilus.bench.cli import named_by
 from triton_vs_tilus.bench.models import ROUTERS
 from triton_vs_tilus.bench.shapes import Shape, parse_shape
 from triton_vs_tilus.common.chain import Chain
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.or_reduce import OrReduce
-from triton_vs_tilus.common.problem import DTYPES, Layout, Matmul, Problem
-from triton_vs_tilus.common.w4a16 import W4A16Matmul
+from triton_vs_tilus.common.problem import DTYPES, Layout, Matmul, Problem, short_dtype
+from triton_vs_tilus.common.quantization import PACKED
+from triton_vs_tilus.common.w4a16 import DTYPES as W4A16_DTYPES
+from triton_vs_tilus.common.w4a16 import GROUP_SIZES, W4A16Matmul
 
 ROUTER_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024)
 ROUTER_HIDDEN = 7168
@@ -272,7 +275,8 @@ def small(problem: Problem) -> Problem:
 
 def _suites(workload: str, tokens: Sequence[int] | None, asked: Asked) -> list[Suite | Listed]:
     if workload not in WORKLOADS:
-        raise ValueError(f"workload is {workload!r}; accepted: {', '.join(WORKLOADS)}, or a FILE.json")
+        accepted = named_by("bench/compare.py --list", workload, WORKLOADS)
+        raise ValueError(f"workload is {workload!r}; accepted: a FILE.json, or {accepted}")
     suites = WORKLOADS[workload]
     if tokens and not all(suite.tokens for suite in suites):
         having = ", ".join(suite.name for suite in SUITES if suite.tokens)
@@ -296,7 +300,27 @@ def named(name: str) -> tuple[str, Problem]:
     if match := _NAME.fullmatch(name):
         sizes, dtype, layout, epilogue, out_dtype = match.groups()
         return SHAPE, Asked(layout, dtype, out_dtype, epilogue).problem(parse_shape(sizes))
-    raise ValueError(f"problem is {name!r}; accepted: a name as rows have it, e.g. 16x256x7168-bf16-nk")
+    if match := _W4A16_NAME.fullmatch(name):
+        sizes, dtype, group, symmetric = match.groups()
+        (m, n, k), group_size = parse_shape(sizes), int(group.removeprefix("g"))
+        if k % group_size or n % PACKED:
+            raise ValueError(f"problem is {name!r}; accepted: K a multiple of {group_size}, N of {PACKED}")
+        return SHAPE, W4A16Matmul(m, n, k, DTYPES[dtype], group_size, bool(symmetric))
+    raise ValueError(f"problem is {name!r}{_wrong_part(name)}")
+
+
+def _wrong_part(name: str) -> str:
+    """What is wrong in what is no name of a product, and what is accepted there."""
+    quantized = name.startswith(f"{W4A16Matmul.op}-")
+    parts, last = (_W4A16_PARTS, ("symmetric",)) if quantized else (_PARTS, _LAST)
+    sizes, *given = name.removeprefix(f"{W4A16Matmul.op}-").split("-")
+    if not re.fullmatch(_SHAPE, sizes):
+        return "; accepted: a name as rows have it, e.g. 16x256x7168-bf16-nk"
+    for what, accepted in parts.items():
+        part = given.pop(0) if given else ""
+        if part not in accepted:
+            return (f", its {what} {part!r}" if part else f", without a {what}") + f"; accepted: {', '.join(accepted)}"
+    return f", its end {'-'.join(given)!r}; accepted: {', '.join(last)}"
 
 
 _SIZES = ("m", "n", "k")
@@ -307,9 +331,17 @@ _CHOICES = {
     "epilogue": tuple(epilogue.value for epilogue in Epilogue),
 }
 _ONE_OF = {name: "|".join(choices) for name, choices in _CHOICES.items()}
+# What the names of products are made of, beside their sizes.
+_PARTS = {name: _CHOICES[name] for name in ("dtype", "layout")}
+_LAST = (*_CHOICES["epilogue"], *(f"{dtype}out" for dtype in _CHOICES["out_dtype"]))
+_W4A16_PARTS = {"dtype": tuple(map(short_dtype, W4A16_DTYPES)), "group": tuple(f"g{size}" for size in GROUP_SIZES)}
+_SHAPE = r"[1-9]\d*x[1-9]\d*x[1-9]\d*"
 _NAME = re.compile(
-    rf"([1-9]\d*x[1-9]\d*x[1-9]\d*)-({_ONE_OF['dtype']})-({_ONE_OF['layout']})"
+    rf"({_SHAPE})-({_ONE_OF['dtype']})-({_ONE_OF['layout']})"
     rf"(?:-({_ONE_OF['epilogue']}))?(?:-({_ONE_OF['out_dtype']})out)?"
+)
+_W4A16_NAME = re.compile(
+    rf"{W4A16Matmul.op}-({_SHAPE})-({'|'.join(_W4A16_PARTS['dtype'])})-({'|'.join(_W4A16_PARTS['group'])})(-symmetric)?"
 )
 EXAMPLE = '[{"m": 16, "n": 4096, "k": 14336, "dtype": "fp16", "epilogue": "relu"}, ...]'
 

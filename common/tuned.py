@@ -198,22 +198,24 @@ def ship(slug: str) -> Path:
 
 def entry_of(kernel: Kernel, problem: Problem, slug: str) -> Entry | None:
     """The entry of this very problem."""
-    entries = table(slug).get(kernel.tuned_as or kernel.full_name, [])
-    return next((entry for entry in entries if entry["problem"] == problem.key), None)
+    entries, key = table(slug).get(kernel.tuned_as or kernel.full_name, []), problem.key
+    return next((entry for entry in entries if entry["problem"] == key), None)
 
 
 def nearest(kernel: Kernel, problem: Problem, slug: str) -> list[Known]:
     """The kernel's entries in the tables of this device and its stand-in, the nearest problem's first. Entries that the
     kernel cannot read, as a user's may be from another version, are passed over."""
 
+    key = problem.key
+
     def distance(known: Known) -> tuple[int, float, bool]:
-        pairs = ((value, known.problem[name]) for name, value in problem.key.items())
+        pairs = ((value, known.problem[name]) for name, value in key.items())
         unlike = sum(mine != theirs for mine, theirs in pairs if type(mine) is not int)
-        return unlike, _apart(problem, known.problem), known.device != slug
+        return unlike, _apart(key, known.problem), known.device != slug
 
     name = kernel.tuned_as or kernel.full_name
     entries = [(entry, each) for each in looked_in(slug) for entry in table(each).get(name, [])]
-    readable = [known for entry, each in entries if (known := _known(kernel, problem, entry, each)) is not None]
+    readable = [known for entry, each in entries if (known := _known(kernel, key, entry, each)) is not None]
     return sorted(readable, key=distance)
 
 
@@ -230,15 +232,16 @@ def pick(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, Source]:
     'nearest'    searched for the nearest problem that is not FAR and whose config this one can run on, or on a stand-in
     'heuristic'  the kernel's own rule, where neither exists
     """
+    key = problem.key
     for known in nearest(kernel, problem, slug):
-        if _apart(problem, known.problem) <= FAR and kernel.supports(problem, known.config) is None:
-            is_own = known.problem == problem.key and known.device == slug
+        if _apart(key, known.problem) <= FAR and kernel.supports(problem, known.config) is None:
+            is_own = known.problem == key and known.device == slug
             return known.config, "tuned" if is_own else "nearest"
     return kernel.default_config(problem), "heuristic"
 
 
-def _known(kernel: Kernel, problem: Problem, entry: Entry, slug: str) -> Known | None:
-    if entry["problem"].keys() != problem.key.keys():
+def _known(kernel: Kernel, key: dict[str, Any], entry: Entry, slug: str) -> Known | None:
+    if entry["problem"].keys() != key.keys():
         return None
     try:
         return Known(entry["problem"], kernel.config_from(entry["config"]), slug)
@@ -246,9 +249,9 @@ def _known(kernel: Kernel, problem: Problem, entry: Entry, slug: str) -> Known |
         return None
 
 
-def _apart(problem: Problem, key: dict[str, Any]) -> float:
+def _apart(key: dict[str, Any], other: dict[str, Any]) -> float:
     """|log2| of the ratio of each size, summed."""
-    return sum(abs(log2(key[name] / size)) for name, size in problem.key.items() if type(size) is int)
+    return sum(abs(log2(other[name] / size)) for name, size in key.items() if type(size) is int)
 
 
 def _read(path: Path) -> Table:

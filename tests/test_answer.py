@@ -14,7 +14,7 @@ from made_rows import row
 
 from triton_vs_tilus.bench import answer as command
 from triton_vs_tilus.bench import contenders
-from triton_vs_tilus.bench.cli import ExitCode, run_command
+from triton_vs_tilus.bench.cli import WIDTH, ExitCode, run_command
 from triton_vs_tilus.bench.ops import OPS
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.frame import frame
@@ -38,6 +38,7 @@ from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import LANGUAGES
 from triton_vs_tilus.common.problem import Layout, Matmul, short_dtype
 from triton_vs_tilus.common.protocol import Protocol
+from triton_vs_tilus.common.quantization import PACKED
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 VECTOR = "triton/decompose_k.vector"
@@ -61,16 +62,48 @@ def test_a_recorded_problem_is_answered_by_its_own_rows():
         assert found.us(found.best_of(language)) == min(times)
 
 
-@pytest.mark.parametrize("tokens", [1, 16, 256, 1024])
+def test_the_file_that_answers_a_problem_is_that_of_its_answer():
+    files = queries.recorded()
+    by_problem = answers.files_by_problem(files)
+    for name in ("32x256x7168-bf16-nk", "64x64x16384-bf16-kn-relu", "w4a16-16x8192x8192-fp16-g128"):
+        problem = next(each.problem for rows in files.values() for each in rows if each.problem.name == name)
+        assert by_problem[name] == answers.answer(problem, files=files).file
+
+
+@pytest.mark.parametrize("tokens", [1, 8, 16, 128, 256, 1024])
 def test_the_joint_fastest_are_those_of_the_tables(tokens):
     found = answers.answer(replace(ROUTER, m=tokens), files=recorded())
     marked = mark_fastest(frame(found.rows, "cold"), ["problem"])
     assert {row.contender for row in found.joint} == set(marked.contender[marked.fastest | marked.joint])
 
 
+@pytest.mark.parametrize(
+    ("other_us", "within", "between", "leads"),
+    [
+        (8.1, 0.0, 0.0, False),  # the intervals, of 1 % to either side, overlap
+        (8.4, 0.0, 0.0, True),
+        (8.4, 0.06, 0.0, False),
+        (8.4, 0.0, 0.06, False),
+        (8.4, 0.04, 0.04, True),
+    ],
+)
+def test_a_lead_is_beyond_intervals_the_noise_of_its_run_and_what_two_runs_lie_apart(
+    other_us, within, between, leads, monkeypatch
+):
+    monkeypatch.setattr(queries, "between_runs", lambda device: {"cold": between} if device == "NVIDIA H200" else {})
+    rows = [msgspec.structs.replace(made(VECTOR, us), noise={"cold": within}) for us in (8.0, other_us)]
+    assert queries.leads(*rows, "cold") is leads
+
+
 def test_the_nearest_problem_answers_for_others():
     found = answers.answer(Matmul(30, 250, 7000, layout=Layout.NK), files=recorded())
     assert found.fastest.problem.name == ROUTER.name and 0 < found.apart < 0.2
+
+
+@pytest.mark.parametrize(("k", "told"), [(7168 // 2, "K 2 times"), (7100, "K 1.01 times"), (7170, "K 0.9997 times")])
+def test_a_size_that_differs_by_little_is_not_told_as_once(k, told):
+    asked = replace(ROUTER, k=k)
+    assert f"({told} yours)" in "\n".join(screen(asked, answers.answer(asked, files=recorded()), None))
 
 
 def test_the_device_with_the_most_rows_answers_where_none_is_named():
@@ -88,12 +121,10 @@ def test_a_language_and_determinism_are_kept():
 
 
 def test_what_was_never_recorded_is_told_with_what_was():
-    told = (
-        r"no row is of dtype fp32, layout nk, epilogue none.*dtype bf16, layout nk, epilogue none \(cold, graph, warm\)"
-    )
+    told = r"no row is of --layout nk --dtype fp32 --clock cold; accepted, .*: --layout nk \(cold, graph, warm\); "
     with pytest.raises(ValueError, match=told):
-        answers.answer(replace(ROUTER, dtype=torch.float32), files=recorded())
-    with pytest.raises(ValueError, match="timed graph"):
+        answers.answer(replace(ROUTER, dtype=torch.float32, out_dtype=torch.float32), files=recorded())
+    with pytest.raises(ValueError, match=r"--layout nk --clock graph; accepted, .*: none$"):
         answers.answer(ROUTER, "graph", files={Path("made/rows.jsonl"): [row(us=5.0)]})
 
 
@@ -147,13 +178,14 @@ def test_linear_answers_where_no_kernel_was_timed_by_name():
     assert found.file.name == "models.jsonl" and found.fastest is found.best_of("triton") is took
     assert found.best_of("tilus") is None and found.best_reference is None
     said = "\n".join(screen(nearer, found, None))
-    assert re.search(rf"best triton: torch/linear.triton +7.0 .* takes {VECTOR},\s+borrowed", said)
-    assert f"Why: linear takes {VECTOR}," in said and "import matmul" not in said
+    assert said.startswith(f"{VECTOR} by linear: 7.0 us, ")
+    assert re.search(rf"best triton: {VECTOR} by linear +7.0 .* borrowed from another", said)
+    assert "a call of this project's linear, torch/linear.triton." in said and "import matmul" not in said
     assert "    from triton_vs_tilus.kernels_triton import linear   # a kernel or torch, by the rows" in said
     assert answers.answer(ROUTER, files=files).fastest.contender == VECTOR
     there = msgspec.structs.replace(took, problem=models[0].problem, message=took.message.replace("32x", "33x"))
     (line,) = [line for line in table(replace(found, rows=(there, models[0])), None) if "linear" in line[0]]
-    assert line[3] == f"takes {VECTOR}, searched"
+    assert line[3] == "searched for that shape"
     with pytest.raises(ValueError, match="no row is of"):  # it is not deterministic where it chooses by itself
         answers.answer(nearer, deterministic=True, files={Path("made/models.jsonl"): models})
 
@@ -200,8 +232,8 @@ def test_why_names_the_next_protocol_and_how_sure_each_cause_is():
     found = answers.answer(ROUTER, files={Path("made/rows.jsonl"): [made(BASELINE, 12.0), lead, twin, other]})
     why, after, same, *_ = why_lines(found)
     assert why == "Why: cluster: 1 launch; no trip of partial sums to L2 (inferred)."
-    assert after.strip() == "Next, atomic: 2 launches; 1.20x as long (measured), triton/atomic."
-    assert same.strip() == "Same in triton: 1.10x as long (measured); why is open, triton/cluster."
+    assert after.strip() == "Next, triton/atomic: 2 launches; 1.20x as long (measured)."
+    assert same.strip() == "Same in triton, cluster: 1.10x as long (measured); why: the note."
     near = [made(BASELINE, 12.0), lead, kernel("triton/atomic", 6.05, "atomic", 1)]
     after = list(why_lines(answers.answer(ROUTER, files={Path("made/rows.jsonl"): near})))[1]
     assert "1 launch; as fast within noise (measured)" in after
@@ -260,7 +292,7 @@ def test_rows_at_these_sizes_of_another_kind_are_named_by_their_flags():
     found = answers.answer(asked, files=files)
     assert found.other_flags == ("--layout kn", "--layout kn --epilogue relu")
     assert next(screen(asked, found, None)) == "Recorded at this shape with --layout kn, --layout kn --epilogue relu."
-    with pytest.raises(ValueError, match="Recorded at this shape with --layout kn, --layout kn --epilogue relu"):
+    with pytest.raises(ValueError, match=r"; at this very shape --layout kn, --layout kn --epilogue relu$"):
         answers.answer(replace(asked, epilogue=Epilogue.RELU), files=files)
     assert answers.answer(kn, files=files).other_flags == ()
 
@@ -284,16 +316,26 @@ def test_the_screen_is_narrow_and_its_call_is_the_kernels(capsys):
         (["16x16x64", "--dtype", "fp32", "--clock", "graph"], "no row is of"),
         (["16x16x64", "--measure"], "there is no CUDA device"),
         (["16x16x64", "--device", "b200"], "device is b200; accepted: "),
+        (["16x8192x8200", "--op", "w4a16"], "K is 8200; accepted with --op w4a16: multiples of 128"),
+        (["16x8196x8192", "--op", "w4a16"], "N is 8196; accepted with --op w4a16: multiples of 8"),
         (["16x512x512", "--op", "w4a16", "--layout", "kn"], "--layout is kn; accepted: none with --op w4a16"),
         (["16x256x7168-bf16-nk", "--layout", "kn"], "--layout is kn; accepted: none with a problem's name"),
-        (["16x256x7168-bf18"], "problem is '16x256x7168-bf18'; accepted: a name"),
+        (["-1x2x3"], "shape is '-1x2x3'; accepted: MxNxK"),
+        (["--op", "w4a15", "16x512x512"], "argument --op: invalid choice: 'w4a15'"),
+        (["16x256x7168-bf18"], "problem is '16x256x7168-bf18', its dtype 'bf18'; accepted: bf16, fp16, fp32"),
+        (["16x256x7168-bf16"], "problem is '16x256x7168-bf16', without a layout; accepted: kn, nk"),
+        (["16x256x7168-bf16-nk-rel"], "problem is '16x256x7168-bf16-nk-rel', its end 'rel'; accepted: none, relu, "),
+        (["w4a16-16x512x512-fp16-g65"], "'w4a16-16x512x512-fp16-g65', its group 'g65'; accepted: g32, g64, g128"),
+        (["w4a16-16x512x500-fp16-g32"], "'w4a16-16x512x500-fp16-g32'; accepted: K a multiple of 32, N of 8"),
+        (["router-bf16-nk"], "problem is 'router-bf16-nk'; accepted: a name as rows have it"),
         (["or-256x512x16-int64"], "problem is or-256x512x16-int64, of or_reduce; accepted: a product"),
     ],
 )
-def test_what_cannot_be_answered_is_one_line(words, told, capsys, monkeypatch):
+def test_what_cannot_be_answered_is_told(words, told, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert run_command(command.main, words) == ExitCode.USAGE
-    assert told in capsys.readouterr().err
+    lines = capsys.readouterr().err.splitlines()
+    assert told in " ".join(lines) and max(map(len, lines)) <= WIDTH
 
 
 @pytest.mark.parametrize(
@@ -351,6 +393,7 @@ def test_an_answer_does_not_wait_for_torch(words):
 
 def test_what_is_said_without_torch_is_what_common_says():
     assert MULTIPROCESSORS == space.MULTIPROCESSORS and ROW_LANGUAGES == LANGUAGES
+    assert {"n": PACKED, "k": W4A16Matmul(16, 512, 512).group_size} == answers.MULTIPLES
     for epilogue in Epilogue:
         assert steps(epilogue.value) == (epilogue.has_bias, epilogue.activation)
     for op in OPS.values():

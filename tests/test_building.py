@@ -10,6 +10,7 @@ import compiled
 import pytest
 import torch
 import triton
+from said import on_stderr
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
@@ -128,7 +129,7 @@ def test_the_command_builds_what_a_weight_needs_and_says_what(package, monkeypat
 def test_what_the_command_cannot_do_is_one_line(arguments, words, capsys):
     with pytest.raises(SystemExit, match="2"):
         prepare.main("made", kernels_triton.KERNELS, lambda: None, lambda program: None, arguments)
-    assert words in capsys.readouterr().err
+    assert words in on_stderr(capsys)
 
 
 def test_a_target_without_dependent_launch_takes_another_kernel(monkeypatch, capsys):
@@ -137,7 +138,7 @@ def test_a_target_without_dependent_launch_takes_another_kernel(monkeypatch, cap
     for target in ("sm_80", "sm_120a"):
         arguments = ["7168x256", "--max-tokens", "4", "--arch", target]
         prepare.main("made", kernels_triton.KERNELS, lambda: None, lambda program: None, arguments)
-        assert f"no kernel was timed on {target}" in capsys.readouterr().err
+        assert f"no kernel was timed on {target}" in on_stderr(capsys)
     assert [each.kernel.full_name.partition("/")[2] for each in wanted] == list(dispatch.THUMB_KERNELS[::-1])
 
 

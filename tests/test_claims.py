@@ -14,6 +14,7 @@ import triton.language as tl
 from made_rows import router_rows, row
 from msgspec.structs import replace
 from rich.console import Console
+from said import on_stderr
 
 from triton_vs_tilus.bench import claims as command
 from triton_vs_tilus.bench import contenders, workloads
@@ -992,6 +993,7 @@ def test_a_line_or_two_a_claim_show_every_verdict(width):
     assert all(name in words for claim in CLAIMS for name in claim.text.split())
     assert "confirmed 28 of 28 With ReLU, the vector reducer" in words
     assert "confirmed 1.60x Fused decompose-K is 1.5x" in words
+    assert "from half to twice the claimed one" in words and "1.5x to 1.7x from 1.25x to 2.4x." in words
     verdicts = [line.split("  ")[0].strip() for line in shown]
     found = table(rows)
     assert {verdict: verdicts.count(verdict) for verdict in VERDICTS} == {
@@ -1029,7 +1031,7 @@ def test_the_device_that_has_the_rows_decides():
 def test_one_table_of_what_is_recorded(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(queries, "RESULTS", tmp_path)
     assert run_command(command.main, []) == 2
-    assert "no rows are checked in" in capsys.readouterr().err
+    assert "no rows are checked in" in on_stderr(capsys)
     for device in ("h200", "a100"):
         for made in router_rows():
             Journal(tmp_path / device / "router-nk.jsonl").append(made)
@@ -1058,4 +1060,4 @@ def test_the_command_reads_files(tmp_path, capsys):
         ("none.json", "No such file"),
     ):
         assert run_command(command.main, [str(tmp_path / file)]) == 2
-        assert told in capsys.readouterr().err
+        assert told in on_stderr(capsys)

@@ -1,5 +1,6 @@
-"""What the commands share: names, exit codes, one line for whatever ends a command early."""
+"""What the commands share: names, exit codes, what is told where a command ends early."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 
 from triton_vs_tilus.bench import ROOT, cli
 from triton_vs_tilus.bench.cli import ExitCode, UsageError, run_command
+from triton_vs_tilus.bench.rows.row import TIMINGS
 from triton_vs_tilus.bench.search.race import BUDGETS
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import DTYPES, Layout
@@ -19,6 +21,7 @@ def test_its_names_are_those_of_the_project():
     assert set(cli.DTYPES) == set(DTYPES)
     assert set(cli.EPILOGUES) == {epilogue.value for epilogue in Epilogue}
     assert set(cli.TUNE) == {"off", *BUDGETS}
+    assert {*cli.CLOCKS, "host"} == set(TIMINGS)
 
 
 def interrupted(arguments):
@@ -83,3 +86,30 @@ def test_a_command_that_is_not_installed_says_how_to_install_it(command):
 def test_the_exit_codes_are_those_of_the_help():
     codes = {int(line.split()[0]) for line in cli.EXIT_CODES.splitlines()[1:]}
     assert codes == set(ExitCode)
+
+
+COMMANDS = sorted(path.stem for path in ROOT.glob("bench/*.py") if "Parser(__doc__" in path.read_text())
+
+
+@pytest.mark.parametrize("columns", ["80", "200"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_narrow(command, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    made = importlib.import_module(f"triton_vs_tilus.bench.{command}").parser()
+    assert max(map(len, made.format_help().splitlines())) <= cli.WIDTH
+    assert max(map(len, made.format_usage().splitlines())) <= min(int(columns), cli.WIDTH)
+
+
+def test_what_is_refused_is_told_in_narrow_lines(capsys):
+    def refuses(arguments):
+        raise UsageError("--only is 'x'; accepted: " + ", ".join(f"kernel_{index}" for index in range(40)))
+
+    assert run_command(refuses, []) == ExitCode.USAGE
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 1 and max(map(len, lines)) <= cli.WIDTH
+
+
+def test_a_name_that_is_unknown_is_answered_by_the_nearest_of_many():
+    lists = "names that `python bench/compare.py --list` lists"
+    assert cli.named_by("bench/compare.py --list", "rooter", ["router", "chain"]) == f"{lists}, the nearest: router"
+    assert cli.named_by("bench/compare.py --list", "nope", ["router", "chain"]) == lists

@@ -11,6 +11,7 @@ import pytest
 import torch
 from made_rows import row
 from msgspec.structs import replace
+from said import on_stderr
 
 from triton_vs_tilus.bench import compare, workloads
 from triton_vs_tilus.bench.cli import run_command
@@ -142,11 +143,14 @@ def test_help_waits_for_neither_torch_nor_a_kernel(tmp_path):
         ([], "--workload NAME, --problem NAME or --shape MxNxK is needed"),
         (["--problem", "or-1x1x1-int8"], "problem is 'or-1x1x1-int8'"),
         (["--workload", "or_reduce", "--layout", "nk"], "or_reduce has no problem of layout nk"),
-        (["--workload", "rooter"], "accepted: router"),
+        (["--workload", "rooter"], "lists, the nearest: router"),
         (["--shape", "16x256"], "accepted: MxNxK"),
         (["--shape", "1x16x16", "--tokens", "1"], "--tokens needs --workload"),
         (["--workload", "router", "--tokens", "none"], "accepted: positive integers"),
-        (["--workload", "router", "--only", "tritn"], "no contender is named 'tritn'"),
+        (
+            ["--workload", "router", "--only", "tritn"],
+            "--only is 'tritn'; accepted: names that `python bench/compare.py --list -v` lists, the nearest: triton",
+        ),
         (["--workload", "router", "--candidate", "x"], "accepted: FILE.py:FUNCTION"),
         (["--workload", "router", "--candidate", "no_such.py:f"], "there is no file no_such.py"),
         (["--workload", "router", "--timing", "tepid"], "accepted: of cold, graph, warm, host"),
@@ -157,12 +161,11 @@ def test_help_waits_for_neither_torch_nor_a_kernel(tmp_path):
         (["--workload", "router", "--tokens", ""], "tokens are ''; accepted: positive integers"),
     ],
 )
-def test_what_it_cannot_do_is_told_in_one_line(gpu, capsys, arguments, told):
+def test_what_it_cannot_do_is_told(gpu, capsys, arguments, told):
     assert run_command(compare.main, arguments) == 2
-    error = capsys.readouterr().err.strip()
+    error = on_stderr(capsys)
     assert told in error
-    assert error.startswith("compare.py: error: ")
-    assert "\n" not in error
+    assert error.startswith("compare.py: error: ") and "Traceback" not in error
     assert not gpu.asked
 
 
@@ -210,7 +213,7 @@ def test_an_interrupted_run_goes_on_where_it_was(gpu, capsys, tmp_path, stop_aft
     output = ["--output", str(tmp_path / "rows.jsonl")]
     gpu.stop_after = stop_after
     assert run_command(compare.main, [*ROUTER, *output]) == 130
-    assert "--resume" in capsys.readouterr().err
+    assert "--resume" in on_stderr(capsys)
     gpu.stop_after = None
     rows = run(*ROUTER, *output, "--resume")
     assert gpu.contenders == [(m, name) for m in (1, 16) for name in US]
@@ -235,7 +238,7 @@ def test_the_interruption_names_the_journal_and_how_to_go_on(gpu, capsys, tmp_pa
     assert said == f"compare.py: interrupted: the journal is {journal}; --resume goes on with it"
     output = tmp_path / "rows.jsonl"
     assert run_command(compare.main, [*ROUTER, "--output", str(output)]) == 130
-    assert f"--output {output} --resume goes on with it" in capsys.readouterr().err
+    assert f"--output {output} --resume goes on with it" in on_stderr(capsys)
 
 
 @pytest.mark.parametrize(
@@ -248,9 +251,9 @@ def test_a_journal_of_another_command_is_not_resumed(gpu, capsys, tmp_path, flag
     assert run_command(compare.main, [*ROUTER, *output]) == 130
     capsys.readouterr()
     assert run_command(compare.main, [*ROUTER, *output, *flags, "--resume"]) == 2
-    error = capsys.readouterr().err.strip()
+    error = on_stderr(capsys)
     ours = " ".join(flags)
-    assert "\n" not in error and f"--timing {'warm' if 'warm' in flags else 'cold,graph'}" in error
+    assert f"--timing {'warm' if 'warm' in flags else 'cold,graph'}" in error
     assert "is of the command '--workload router --tokens 1,16 " in error and ours in error.partition("; this is")[2]
     assert len(gpu.asked) == 2
 
@@ -277,7 +280,7 @@ def test_rows_measured_otherwise_are_not_mixed(gpu, monkeypatch, capsys, tmp_pat
     capsys.readouterr()
     monkeypatch.setattr(ENVIRONMENT, lambda device: replace(row().environment, **environment))
     assert run_command(compare.main, [*ROUTER, *output, "--resume"]) == 2
-    assert capsys.readouterr().err.strip().endswith(f"were measured otherwise: {told}")
+    assert on_stderr(capsys).endswith(f"were measured otherwise: {told}")
     assert len(gpu.asked) == 2
 
 
@@ -297,14 +300,14 @@ def test_rows_of_another_revision_are_told_and_kept(gpu, monkeypatch, capsys, tm
     gpu.stop_after = None
     monkeypatch.setattr(ENVIRONMENT, lambda device: replace(row().environment, git="fedcba987654"))
     assert run_command(compare.main, [*ROUTER, *output, "--resume"]) == 0
-    assert "rows of revision 0123456789ab; this is fedcba987654" in capsys.readouterr().err
+    assert "rows of revision 0123456789ab; this is fedcba987654" in on_stderr(capsys)
     assert len(gpu.asked) == 6
 
 
 def test_a_journal_is_not_written_over(gpu, capsys, tmp_path):
     (tmp_path / "rows.jsonl").write_text("")
     assert run_command(compare.main, [*ROUTER, "--output", str(tmp_path / "rows.jsonl")]) == 2
-    assert "--resume goes on with it" in capsys.readouterr().err
+    assert "--resume goes on with it" in on_stderr(capsys)
 
 
 def test_it_shows_a_table_a_problem_and_the_summary(gpu, capsys, tmp_path):
@@ -315,7 +318,7 @@ def test_it_shows_a_table_a_problem_and_the_summary(gpu, capsys, tmp_path):
     assert "router 16x256x7168-bf16-nk" in shown.out
     title, winner, why, *_ = shown.out.splitlines()
     assert (title, winner) == ("router 1x256x7168-bf16-nk", f"{VECTOR}: 8.0 us, 1.25x torch.mm.")
-    assert why.startswith("Why: parallel: ")
+    assert why.startswith("Why: decompose_k.vector: ")
     assert f"{VECTOR} *" in shown.out
     assert "summary" in shown.out
     assert "Recorded on NVIDIA H200" in shown.out
@@ -331,8 +334,8 @@ def test_the_matrix_and_the_plots_come_beside_the_tables(gpu, capsys, tmp_path):
     assert (tmp_path / "plots" / "router-bf16-nk-speedup.svg").exists()
 
 
-def recorded(tmp_path, *rows) -> None:
-    journal = Journal(tmp_path / "results" / "h200" / "router-nk.jsonl")
+def recorded(tmp_path, *rows, name: str = "router-nk") -> None:
+    journal = Journal(tmp_path / "results" / "h200" / f"{name}.jsonl")
     for made in rows:
         journal.append(made)
 
@@ -376,7 +379,7 @@ def test_what_a_search_found_goes_to_the_devices_table(gpu, capsys, monkeypatch,
 def test_a_rank_without_a_gpu_of_its_own_is_told(gpu, monkeypatch, capsys):
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert run_command(compare.main, ROUTER) == 2
-    assert "local rank 1 has no GPU" in capsys.readouterr().err
+    assert "local rank 1 has no GPU" in on_stderr(capsys)
 
 
 @pytest.mark.parametrize(
@@ -395,10 +398,9 @@ def test_without_a_gpu_flags_about_timing_are_refused_at_once(no_gpu, capsys, fl
     assert run_command(compare.main, [*ROUTER, *flags]) == 2
     shown = capsys.readouterr()
     assert shown.out == "" and no_gpu.asked == []
-    assert (
-        shown.err.startswith(f"compare.py: error: {flags[0]}: there is no CUDA device") and shown.err.count("\n") == 1
-    )
-    assert ("python bench/report.py NEW --against OLD" in shown.err) == (flags[0] == "--against")
+    error = " ".join(shown.err.split())
+    assert error.startswith(f"compare.py: error: {flags[0]}: there is no CUDA device")
+    assert ("python bench/report.py NEW --against OLD" in error) == (flags[0] == "--against")
 
 
 def test_without_a_gpu_rows_are_not_added_to_a_file(no_gpu, capsys, tmp_path):
@@ -407,7 +409,7 @@ def test_without_a_gpu_rows_are_not_added_to_a_file(no_gpu, capsys, tmp_path):
     assert [made.contender for made in read_rows(output)] == [BASELINE, VECTOR, FP32] * 2
     before = output.read_text()
     assert run_command(compare.main, [*ROUTER, "--output", str(output)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "is there already" in on_stderr(capsys)
     assert output.read_text() == before
 
 
@@ -424,7 +426,7 @@ def test_without_a_gpu_rows_are_not_added_to_a_file(no_gpu, capsys, tmp_path):
 )
 def test_what_cannot_be_done_is_said_before_anything_is_measured(gpu, capsys, flags, said):
     assert run_command(compare.main, [*ROUTER, *flags]) == 2
-    assert said in capsys.readouterr().err
+    assert said in on_stderr(capsys)
     assert gpu.asked == []
 
 
@@ -440,8 +442,8 @@ def test_a_journal_that_is_none_is_not_resumed(gpu, capsys, tmp_path, text, told
     file = tmp_path / "rows.jsonl"
     file.write_text(text)
     assert run_command(compare.main, [*ROUTER, "--resume", "--output", str(file)]) == 2
-    error = capsys.readouterr().err.strip()
-    assert told in error and "\n" not in error
+    error = on_stderr(capsys)
+    assert told in error and "Traceback" not in error
     assert file.read_text() == text
 
 
@@ -475,6 +477,15 @@ def test_without_a_gpu_what_was_recorded_comes_first(no_gpu, capsys, tmp_path):
     assert line == [VECTOR, "8.0", "1.25", "*"]
     assert FP32 not in first  # --only is kept to
     assert "Checked 2 of 2" in checked
+
+
+def test_without_a_gpu_the_file_that_answers_is_shown_and_the_others_are_named(no_gpu, capsys, tmp_path):
+    recorded(tmp_path, row(BASELINE, 64), row(VECTOR, 64, 8.0), row("triton/atomic", 64, 8.5))  # with more kernels
+    recorded(tmp_path, row(BASELINE, 64), row(VECTOR, 64, 7.0), row("torch/compile.default", 64, 9.0), name="former")
+    assert run_command(compare.main, ["--workload", "router"]) == 0
+    shown = capsys.readouterr().out
+    assert "recorded in results/h200/router-nk.jsonl" in shown and "recorded in results/h200/former" not in shown
+    assert "  h200/former.jsonl: 3 rows, Triton 3.6.0, 2026-11-21\n" in shown
 
 
 def test_without_a_gpu_the_table_of_winners_has_at_most_100_columns(no_gpu, capsys, monkeypatch):
@@ -518,7 +529,7 @@ def test_without_a_gpu_a_contender_that_should_have_worked_is_exit_code_1(no_gpu
     no_gpu.status[VECTOR] = status
     assert run_command(compare.main, ["--workload", "router", "--only", VECTOR]) == code
     named = f"compare.py: 1 of 2 rows failed: {VECTOR} on 1x64x1024-bf16-nk: {status}"
-    assert (named in capsys.readouterr().err) == (code == 1)
+    assert (named in on_stderr(capsys)) == (code == 1)
 
 
 @pytest.mark.parametrize("status", ["timed out", "out of memory", "compile error"])
@@ -660,7 +671,7 @@ def test_a_rank_that_stopped_is_told_and_costs_no_rows(gpu, monkeypatch, capsys,
         monkeypatch.setattr(place, lambda: TwoRanks(told))
     output = tmp_path / "rows.jsonl"
     assert run_command(compare.main, [*ROUTER, "--output", str(output)]) == 1
-    assert "rank 1 stopped: RuntimeError: no GPU" in capsys.readouterr().err
+    assert "rank 1 stopped: RuntimeError: no GPU" in on_stderr(capsys)
     assert gpu.contenders == [(1, name) for name in US]
     assert [(r.problem.m, r.contender) for r in read_rows(output)] == [*gpu.contenders, (16, VECTOR)]
 
@@ -708,7 +719,7 @@ def test_each_problems_programs_are_built_before_it_is_measured_and_never_while_
     assert gpu.order == [("built", 1), ("measured", 1), ("built", 16), ("measured", 16)]
     built = [(problem.m, [kernel.full_name for kernel in kernels]) for problem, kernels in gpu.built]
     assert built == [(m, [BASELINE, VECTOR]) for m in (1, 16)]
-    assert "1x256x7168-bf16-nk: 0 of 1 programs built" in capsys.readouterr().err
+    assert "1x256x7168-bf16-nk: 0 of 1 programs built" in on_stderr(capsys)
 
 
 def test_a_search_builds_its_own(gpu, monkeypatch, tmp_path):

@@ -12,6 +12,7 @@ import time
 import made_rows
 import pytest
 from msgspec import structs
+from said import on_stderr
 
 from triton_vs_tilus.bench import contenders, record
 from triton_vs_tilus.bench.cli import run_command
@@ -177,10 +178,10 @@ def test_what_passed_before_has_to_pass_again(two_gpus, capsys):
 
 def test_what_cannot_be_recorded_is_said(monkeypatch, capsys):
     assert run_command(record.main, ["nothing"]) == 2
-    assert "no recording is named nothing; accepted: router-nk," in capsys.readouterr().err
+    assert "name is 'nothing'; accepted: names that `python bench/record.py --list` lists" in on_stderr(capsys)
     monkeypatch.setattr(record, "_gpus", lambda: [])
     assert run_command(record.main, []) == 2
-    assert "there is no CUDA device" in capsys.readouterr().err
+    assert "there is no CUDA device" in on_stderr(capsys)
 
 
 def test_the_list_tells_commands_and_rows(capsys):

@@ -5,7 +5,7 @@ from made_rows import row
 from msgspec.structs import replace
 
 from triton_vs_tilus.bench.rows import queries
-from triton_vs_tilus.bench.rows.journal import to_line
+from triton_vs_tilus.bench.rows.journal import read_rows, to_line
 from triton_vs_tilus.bench.rows.regression import changes, regressions
 
 VECTOR = "triton/decompose_k.vector"
@@ -50,7 +50,6 @@ def test_what_two_runs_differ_by_anyway_is_a_tie(within, between, verdict):
 
 def test_how_far_two_runs_lie_apart_is_that_of_the_files_that_were_recorded_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(queries, "RESULTS", tmp_path)
-    assert queries.between_runs("NVIDIA H200") == {}
     names = [replace(timed(1.2, 1.19, 1.21), contender=f"triton/{index}") for index in range(40)]
     again = [replace(timed(1.2 * (1 + index / 1000), 1.19, 1.21), contender=f"triton/{index}") for index in range(40)]
     for path, rows in (
@@ -59,5 +58,15 @@ def test_how_far_two_runs_lie_apart_is_that_of_the_files_that_were_recorded_twic
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(map(to_line, rows)))
-    assert queries.between_runs("NVIDIA H200") == {"cold": pytest.approx(0.038, abs=1e-3)}  # 95 % of 0 to 3.9 %
+    assert queries.between_runs("NVIDIA H200") == {"cold": pytest.approx(0.039)}
     assert queries.between_runs("NVIDIA H100") == {}
+
+
+def test_a_config_that_changed_is_no_second_run():
+    one, other = timed(1.2, 1.19, 1.21), replace(timed(1.3, 1.29, 1.31), config={"split_k": 99})
+    assert queries.apart([one], [one]) == {"cold": [0.0]} and queries.apart([one], [other]) == {}
+
+
+def test_the_files_that_were_run_twice_are_there():
+    for name, again in queries.RUN_TWICE.items():
+        assert queries.apart(*(read_rows(queries.RESULTS / file) for file in (name, again)))

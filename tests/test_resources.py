@@ -11,6 +11,7 @@ import triton
 from compiled import built
 from cuda_source import cuda_sources
 from matmul_cases import lacks
+from said import on_stderr
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench import resources as command
@@ -384,7 +385,7 @@ def test_matched_tasks_are_of_one_config_and_a_file_holds_what_they_became(monke
 
 def test_an_unknown_kernel_is_a_usage_error(capsys):
     assert run_command(command.main, ["--only", "no_such_kernel"]) == 2
-    assert "no_such_kernel" in capsys.readouterr().err
+    assert "no_such_kernel" in on_stderr(capsys)
 
 
 def test_kernels_are_found_in_both_languages():

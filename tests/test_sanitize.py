@@ -7,6 +7,7 @@ from collections import defaultdict
 import pytest
 import torch
 from matmul_cases import lacks
+from said import on_stderr
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.bench import contenders, sanitize
@@ -170,7 +171,7 @@ def test_what_runs_under_the_sanitizer(capsys):
 
 def test_what_cannot_be_run_is_told(capsys):
     assert run_command(sanitize.main, ["--tool", "leakcheck"]) == 2
-    assert "--tool is leakcheck; accepted: memcheck, racecheck, synccheck, initcheck" in capsys.readouterr().err
+    assert "--tool is leakcheck; accepted: memcheck, racecheck, synccheck, initcheck" in on_stderr(capsys)
     if not torch.cuda.is_available():
         assert run_command(sanitize.main, []) == 2
-        assert "there is no CUDA device" in capsys.readouterr().err
+        assert "there is no CUDA device" in on_stderr(capsys)

@@ -177,6 +177,7 @@ def shown(opened):
         ("128x32x8192", {"layout": "kn", "epilogue": "relu"}),
         ("3000x17x100", {"layout": "kn", "dtype": "fp16"}),
         ("16x8192x8192", {"op": "w4a16"}),
+        ("32x256x7170", {}),
         ("4x4096x11008", {"op": "w4a16", "language": "triton"}),
     ],
 )
@@ -201,9 +202,17 @@ def test_the_box_says_what_the_command_says(shown, capsys, shape, flags):
 
 def test_what_was_not_recorded_is_said(shown):
     shown.select_option("#dtype", "fp32")
-    assert "No row is of this kind, timed cold: there are dtype bf16" in shown.inner_text("#answered")
+    assert "No row is of this kind and clock; there are: --layout kn (cold, graph); " in shown.inner_text("#answered")
     shown.fill("#m", "0")
     assert shown.inner_text("#answered") == "M, N and K are positive integers."
+
+
+def test_a_weight_of_4_bits_that_kernels_refuse_is_told(shown):
+    shown.select_option("#op", "w4a16")
+    shown.fill("#k", "7170")
+    assert shown.inner_text("#answered") == "K is 7170; accepted with a weight of 4 bits: multiples of 128."
+    shown.fill("#k", "8192")
+    assert "Rows: " in shown.inner_text("#answered")
 
 
 def test_the_heat_map_is_the_matrix_and_filters_what_is_below(shown):
@@ -360,6 +369,19 @@ def test_the_ladder_is_that_of_its_rows_and_follows_the_heat_map(shown):
     assert shown.locator(".ladder:visible td").all_inner_texts() == cells(1024)
     shown.click('#map button[title="64x256x7168-bf16-nk"]')
     assert shown.locator(".ladder:visible td").all_inner_texts() == cells(64)
+
+
+def test_what_each_language_lacks_is_that_of_its_note(shown):
+    told, header, lines = mechanisms.needs()
+    assert header[0] == "need" and len(lines) > 10 and told.startswith(f"Of these {len(lines)} things ")
+    assert shown.locator("#languages th").all_inner_texts() == header
+    assert shown.locator("#languages tbody tr").count() == len(lines)
+    assert {cell.split(",")[0].split(" ")[0].strip(":;") for _, *cells in lines for cell in cells} == {
+        "native",
+        "added",
+        "no",
+    }
+    shown.click("nav a[href='#languages']")
 
 
 def test_claims_and_mechanisms_are_filtered(shown):

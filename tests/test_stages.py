@@ -6,6 +6,7 @@ import pytest
 import torch
 from fake_device import FakeDevice
 from made_rows import BASELINE
+from said import on_stderr
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench import stages as command
@@ -260,7 +261,7 @@ def test_the_command_records_every_problem(gpu, tmp_path, capsys):
     assert "cold L2" in printed and "warm L2" in printed and CLUSTER in printed
     assert f"stages: {output}" in told and "64x256x7168-bf16-nk: 7 launches in" in told
     assert run_command(command.main, [*ASKED, "--output", str(output)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "is there already" in on_stderr(capsys)
 
 
 def test_a_problem_whose_kernel_is_wrong_is_told_and_left_out(gpu, monkeypatch, tmp_path, capsys):
@@ -277,13 +278,13 @@ def test_a_problem_whose_kernel_is_wrong_is_told_and_left_out(gpu, monkeypatch, 
     assert run_command(command.main, ASKED) == 1
     (output,) = (tmp_path / "stages").glob("*.jsonl")
     assert {stage.problem.m for stage in read_stages(output)} == {64}
-    assert f"16x256x7168-bf16-nk: {VECTOR}: error 1 is over the bound 0.1" in capsys.readouterr().err
+    assert f"16x256x7168-bf16-nk: {VECTOR}: error 1 is over the bound 0.1" in on_stderr(capsys)
 
 
 def test_stages_are_of_products_of_two_matrices(monkeypatch, capsys):
     monkeypatch.setattr("triton_vs_tilus.bench.cli.has_gpu", lambda: True)
     assert run_command(command.main, ["--problem", "w4a16-16x4096x4096-fp16-g128"]) == 2
-    assert "no problem is a product of two matrices" in capsys.readouterr().err
+    assert "no problem is a product of two matrices" in on_stderr(capsys)
 
 
 def test_stages_of_one_device_are_found_by_its_name():
@@ -294,4 +295,4 @@ def test_stages_of_one_device_are_found_by_its_name():
 def test_without_a_gpu_the_command_says_so(monkeypatch, capsys):
     monkeypatch.setattr("triton_vs_tilus.bench.cli.has_gpu", lambda: False)
     assert run_command(command.main, ["--problem", "16x256x7168-bf16-nk"]) == 2
-    assert "there is no CUDA device" in capsys.readouterr().err
+    assert "there is no CUDA device" in on_stderr(capsys)

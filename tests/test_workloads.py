@@ -110,7 +110,7 @@ def test_of_several_suites_those_that_agree_are_taken():
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"workload": "rooter"}, r"'rooter'; accepted: router, .*skinny.*, or a FILE\.json"),
+        ({"workload": "rooter"}, r"'rooter'; accepted: a FILE\.json, or names .* lists, the nearest: router"),
         (
             {"workload": "skinny-matmul-fp16", "dtype": "bf16"},
             r"dtype bf16.*there is skinny-matmul-fp16 \(fp16, none\)",

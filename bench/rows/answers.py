@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from typing import Protocol as Interface
 
+from triton_vs_tilus.bench.cli import CLOCKS
 from triton_vs_tilus.bench.ops import BASELINES, MATMUL, W4A16
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.row import LANGUAGES, ProblemRecord, Row, TimingName
@@ -19,6 +20,8 @@ Candidate = tuple[Path, list[Row]]  # a file, and rows of one problem there that
 
 PRODUCTS = (MATMUL, W4A16)
 SIZES = ("m", "n", "k")
+# Of a weight of 4 bits in groups of 128: those that common.quantization packs, which comes with torch.
+MULTIPLES = {"n": 8, "k": 128}
 # What torch offers to whoever writes no kernel: the best of each stands beside every answer.
 OF_TORCH = ("torch/compile.max_autotune", "torch/custom_op.")
 
@@ -82,11 +85,8 @@ class Answer:
 
     @property
     def joint(self) -> tuple[Row, ...]:
-        """The fastest, and those that it does not lead by more than both intervals and the baseline's noise."""
-        lead = self.fastest.timing[self.timing]
-        within = lead.median_us * (1 + self.fastest.noise.get(self.timing, 0))
-        timed = [(row, row.timing[self.timing]) for row in self.rows]
-        return tuple(row for row, t in timed if t.speedup_high >= lead.speedup_low or t.median_us <= within)
+        """The fastest, and those that it does not lead."""
+        return tuple(row for row in self.rows if not queries.leads(self.fastest, row, self.timing))
 
     @property
     def runner_up(self) -> Row | None:
@@ -140,10 +140,13 @@ def answer(
     of_one = of_device(files, device)
     found = candidates(problem, timing, languages, deterministic, of_one)
     if not answering(found):
-        kind = kind_of(problem).removeprefix(f"{problem.op}, ")
+        asked = [flags_of(problem) or kind_of(problem), f"--clock {timing}"]
+        asked += [f"--language {name}" for name in languages if len(languages) < len(LANGUAGES)]
+        asked += ["--deterministic"] * deterministic
         flags = ", ".join(other_flags(problem, of_one))
-        here = f". Recorded at this shape with {flags}" if flags else ""
-        raise ValueError(f"no row is of {kind}, timed {timing}: {kinds_of(of_one, problem.op)}{here}")
+        here = f"; at this very shape {flags}" if flags else ""
+        accepted = f"accepted, with the clocks: {kinds_of(of_one, problem.op)}{here}"
+        raise ValueError(f"no row is of {' '.join(asked)}; {accepted}")
     made = nearest(problem, timing, found, files, deterministic)
     return made if made.apart == 0 else replace(made, other_flags=other_flags(problem, of_one))
 
@@ -225,18 +228,28 @@ def _untimed(made: Answer, there: Files) -> tuple[str, ...]:
 
 def other_flags(problem: Product, files: Files) -> tuple[str, ...]:
     """What asks for the products of the very sizes that were recorded, and are of another kind."""
-    if problem.op != MATMUL:
-        return ()
     sizes = tuple(problem.fields[size] for size in SIZES)
     recorded = {row.problem for rows in files.values() for row in rows if is_kernel(row) and row.problem.shape == sizes}
-    found = set()
-    for record in recorded:
-        if record.op == MATMUL and record.out_dtype == record.dtype and kind_of(record) != kind_of(problem):
-            flags = [f"--layout {record.layout}"]
-            flags += [] if record.epilogue == "none" else [f"--epilogue {record.epilogue}"]
-            flags += ["--dtype fp32"] if record.dtype == "fp32" else []
-            found.add(" ".join(flags))
-    return tuple(sorted(found))
+    found = {flags_of(record) for record in recorded if record.op == problem.op == MATMUL}
+    return tuple(sorted(filter(None, found - {flags_of(problem)})))
+
+
+@cache
+def _flags_of_record(record: ProblemRecord) -> str | None:
+    return flags_of(record) if record.op in PRODUCTS else None
+
+
+def flags_of(problem: Product) -> str | None:
+    """What asks bench/answer.py for a product of this kind, its sizes aside; None where only a name does."""
+    fields = problem.fields
+    if problem.op == W4A16:
+        named = (fields["group_size"], fields["symmetric"]) != (MULTIPLES["k"], False)
+        return None if named else f"--op {W4A16}" + " --dtype bf16" * (fields["dtype"] == "bf16")
+    if fields.get("out_dtype", fields["dtype"]) != fields["dtype"]:
+        return None
+    flags = [f"--layout {fields['layout']}"]
+    flags += [] if fields["epilogue"] == "none" else [f"--epilogue {fields['epilogue']}"]
+    return " ".join([*flags, *["--dtype fp32"] * (fields["dtype"] == "fp32")])
 
 
 def weight(candidate: Candidate) -> tuple[int, int, int, str]:
@@ -245,6 +258,17 @@ def weight(candidate: Candidate) -> tuple[int, int, int, str]:
     kernels = list(filter(is_kernel, candidate[1]))
     searched = sum(not row.not_searched for row in kernels)
     return len(kernels), searched, len(candidate[1]), max(row.time for row in candidate[1])
+
+
+def files_by_problem(files: Files) -> dict[str, Path]:
+    """By the names of all problems of these files, of any operation, the file that answers: of the device with the most
+    rows, and of several measurements the one that `answer` takes."""
+    found: dict[str, list[Candidate]] = defaultdict(list)
+    for path, rows in of_device(files).items():
+        alone = [row for row in queries.contending(rows) if "@" not in row.contender]
+        for name, together in queries.by_problem(queries.timed_together(alone, queries.leading_timing(alone))).items():
+            found[name].append((path, together))
+    return {name: max(of_name, key=weight)[0] for name, of_name in found.items()}
 
 
 def is_kernel(row: Row) -> bool:
@@ -304,14 +328,14 @@ def _kind_of_record(record: ProblemRecord) -> str | None:
 
 
 def kinds_of(files: Files, op: str) -> str:
-    """'there are ...': the kinds of an operation that were recorded, with their timings."""
-    timings: dict[str, set[str]] = defaultdict(set)
+    """The kinds of an operation that were recorded, by the flags that ask for them, with their clocks:
+    '--layout kn (cold, graph); --layout nk (cold)'."""
+    clocks: dict[str, set[TimingName]] = defaultdict(set)
     for rows in files.values():
         for row in rows:
-            if row.problem.op == op and (kind := _kind_of_record(row.problem)) is not None:
-                timings[kind.removeprefix(f"{op}, ")] |= set(row.timing)
-    told = [f"{kind} ({', '.join(sorted(timings[kind]))})" for kind in sorted(timings)]
-    return f"there are {'; '.join(told)}. fp16 counts as bf16"
+            if row.problem.op == op and written_in(row) in LANGUAGES and (flags := _flags_of_record(row.problem)):
+                clocks[flags] |= row.timing.keys() & set(CLOCKS)
+    return "; ".join(f"{flags} ({', '.join(sorted(clocks[flags]))})" for flags in sorted(clocks)) or "none"
 
 
 def _may_answer(row: Row, languages: Sequence[str], deterministic: bool) -> bool:

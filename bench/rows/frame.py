@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from triton_vs_tilus.bench.rows.queries import by_problem
+from triton_vs_tilus.bench.rows.queries import by_problem, noise
 from triton_vs_tilus.bench.rows.row import TIMINGS, Row, TimingName
 from triton_vs_tilus.common.kernel import Language
 from triton_vs_tilus.common.protocol import Protocol
@@ -25,7 +25,7 @@ OF_ROW = {
 }
 OF_TIMING = ("median_us", "q1_us", "q3_us", "speedup", "speedup_low", "speedup_high", "times_floor", "verdict")
 AGAINST = ("against", "against_low", "against_high")
-FIGURES = (*OF_TIMING, "net_us", "noise", *AGAINST)
+FIGURES = (*OF_TIMING, "net_us", "noise", "least_lead", *AGAINST)
 _of_row, _of_timing = attrgetter(*OF_ROW.values()), attrgetter(*OF_TIMING)
 
 
@@ -62,6 +62,7 @@ def frame(rows: Iterable[Row], timing: TimingName | None = None) -> pd.DataFrame
     times_floor       float64, the median as a multiple of reading the least bytes; missing for host
     net_us            float64, microseconds, the median less that of an empty launch of the same run; missing for host
     noise             float64, |1 - ratio| of the baseline against itself
+    least_lead        float64, the share below which its lead over another is none, as of queries.noise
     against, against_low, against_high             float64, times as fast as the same kernel in the other language,
                       paired over rounds, with its 95 % interval; missing where that was not recorded
     tera_per_s        float64, 10^12 operations a second
@@ -91,7 +92,7 @@ def _figures(row: Row, name: TimingName) -> tuple[Any, ...]:
     net_us = record.median_us - row.floor[name].launch_us if name in row.floor else None
     other = row.against.get(name)
     against = (None, None, None) if other is None else (other.ratio, other.low, other.high)
-    return name, *_of_timing(record), net_us, row.noise.get(name), *against
+    return name, *_of_timing(record), net_us, row.noise.get(name), noise(row, name), *against
 
 
 def _category(names: pd.Series, first: Sequence[str] = ()) -> pd.Categorical:

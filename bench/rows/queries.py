@@ -1,9 +1,10 @@
 """Which rows: those of a problem, those that passed, those timed together, and the files that are checked in."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import TypeVar
 
 from msgspec.structs import asdict
@@ -14,6 +15,8 @@ from triton_vs_tilus.bench.rows.row import PASSED, TIMINGS, Launch, ProblemRecor
 
 LAUNCH_SPREAD = 1.15  # between the empty launches of hosts of one kind; of two kinds seen they lay 1.3 apart
 RESULTS = ROOT / "bench" / "results"
+# Beside the files of `again`: a file, and that of another run which timed the same configs.
+RUN_TWICE = {"h200/router-matched-nk.jsonl": "h200/triton-3.6/router-nk.jsonl"}
 
 R = TypeVar("R", Row, Launch, Stage)
 
@@ -126,21 +129,50 @@ def _files(name: str, folder: str = "") -> list[Path]:
     return sorted(RESULTS.glob(str(Path(device or "*", folder, f"{file}.jsonl"))))
 
 
-def between_runs(device: str) -> dict[TimingName, float]:
-    """By timing, how far the speed-up of one contender lies from that of another run of the same command: the 95th
-    percentile of |1 - ratio| over the files of `again`, each a second run of the file of its name. Empty where nothing
+def between_runs(device: str) -> Mapping[TimingName, float]:
+    """By timing, how far the speed-up of one contender lies from that of another run of its config: the largest
+    |1 - ratio| over RUN_TWICE and the files of `again`, each a second run of the file of its name. Empty where nothing
     was run twice on this device."""
-    apart: dict[TimingName, list[float]] = {}
-    for path in sorted(RESULTS.glob("*/again/*.jsonl")):
-        first = {row.key: row for row in read_rows(path.parents[1] / path.name)}
-        for row in read_rows(path):
-            was = first.get(row.key)
-            if was is None or row.environment.device != device or row.config != was.config or row.is_baseline:
-                continue
-            for timing in row.timing.keys() & was.timing.keys():
-                ratio = row.timing[timing].speedup / was.timing[timing].speedup
-                apart.setdefault(timing, []).append(abs(1 - ratio))
-    return {timing: quantiles(values, n=20)[-1] for timing, values in apart.items() if len(values) > 1}
+    return _between_runs(RESULTS, device)
+
+
+@cache
+def _between_runs(results: Path, device: str) -> Mapping[TimingName, float]:
+    first = {results / second: results / name for name, second in RUN_TWICE.items() if (results / second).exists()}
+    first |= {path: path.parents[1] / path.name for path in sorted(results.glob("*/again/*.jsonl"))}
+    found: dict[TimingName, float] = {}
+    for path, other in first.items():
+        again = [row for row in read_rows(path) if row.environment.device == device]
+        for timing, shares in apart(read_rows(other), again).items() if again else ():
+            found[timing] = max([*shares, found.get(timing, 0.0)])
+    return found
+
+
+def apart(rows: Iterable[Row], again: Iterable[Row]) -> dict[TimingName, list[float]]:
+    """By timing, |1 - ratio| of the speed-ups of two runs of one contender, problem and config; the baseline's are 1 by
+    definition."""
+    first, second = (
+        {(row.problem.name, row.contender): row for row in run if row.status == PASSED and not row.is_baseline}
+        for run in (rows, again)
+    )
+    found: dict[TimingName, list[float]] = {}
+    for where in first.keys() & second.keys():
+        one, two = first[where], second[where]
+        for timing in one.timing.keys() & two.timing.keys() if one.config == two.config else ():
+            found.setdefault(timing, []).append(abs(1 - two.timing[timing].speedup / one.timing[timing].speedup))
+    return found
+
+
+def noise(row: Row, timing: TimingName) -> float:
+    """The share below which a lead is none: the baseline's noise against itself in that run or, where it is more, how
+    far two runs on that device lie apart."""
+    return max(row.noise.get(timing, 0.0), between_runs(row.environment.device).get(timing, 0.0))
+
+
+def leads(one: Row, other: Row, timing: TimingName) -> bool:
+    """Whether the time of one is shorter by more than the intervals of both, and by more than the noise."""
+    lead, behind = one.timing[timing], other.timing[timing]
+    return behind.speedup_high < lead.speedup_low and behind.median_us > lead.median_us * (1 + noise(one, timing))
 
 
 def recorded_launches(name: str = "*") -> dict[Path, list[Launch]]:

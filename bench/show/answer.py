@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from textwrap import wrap
 
+from triton_vs_tilus.bench.cli import WIDTH
 from triton_vs_tilus.bench.ops import BASELINES, MATMUL, OPS, W4A16
 from triton_vs_tilus.bench.rows.answers import SIZES, Answer, Product, is_kernel, written_in
 from triton_vs_tilus.bench.rows.row import LANGUAGES, TEMPERATURES, Row
 
-WIDTH = 100  # characters
 LEAST_WIDTH = 16  # characters of a column that is wrapped
 FAR = 2.0  # apart, from where a time says little
 NOT_NEAR = "Nothing of this kind was recorded near this shape: --measure, on a GPU, times it. The nearest:"
@@ -23,7 +23,7 @@ REASONS = {
     "data_parallel": "no partial sums",
     "sliced_k": "partial sums stay in the shared memory of a block",
     "parallel": "no split waits for another",
-    "parallel+pdl": "no split waits, and launch 2 is set up during launch 1",
+    "parallel+pdl": "no split waits, and PDL sets up launch 2 early",
     "serial": "one sum in L2, not one for each split",
     "atomic": "splits add to one sum in L2, in any order",
     "last_arriver": "no split waits, and partial sums are read from L2",
@@ -59,15 +59,16 @@ def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
     """The fastest, and who is as fast."""
     fastest, baseline = answer.fastest, answer.baseline
     of_torch = _in_torch(problem)
-    if fastest is baseline:
+    if _is_torch(fastest):
         yield f"{of_torch}: {answer.us(baseline):.1f} us. Nothing here is faster."
     else:
         speedup = fastest.timing[answer.timing].speedup
-        yield f"{fastest.contender}: {answer.us(fastest):.1f} us, {speedup:.2f}x {of_torch}."
-    as_fast = [row.contender for row in answer.joint if row is not fastest]
+        yield f"{_named(fastest)}: {answer.us(fastest):.1f} us, {speedup:.2f}x {of_torch}."
+    others = (row for row in answer.joint if row is not fastest)
+    as_fast = [_named(row) for row in others if not (_is_torch(row) and _is_torch(fastest))]
     if as_fast:
-        others = f" and {len(as_fast) - 1} more" if len(as_fast) > 1 else ""
-        yield f"As fast, within intervals and noise: {as_fast[0]}{others}."
+        more = f" and {len(as_fast) - 1} more" if len(as_fast) > 1 else ""
+        yield f"As fast, within run-to-run noise: {as_fast[0]}{more}."
 
 
 def source_line(answer: Answer) -> str:
@@ -92,9 +93,15 @@ def _where(problem: Product, answer: Answer) -> str:
         return f"Recorded at this very problem, {clock}." if not other else f"Recorded at these sizes{other}, {clock}."
     pairs = {size.upper(): (problem.fields[size], record.fields[size]) for size in SIZES}
     ratios = ", ".join(
-        f"{name} {there / here:.2g} times yours" for name, (here, there) in pairs.items() if here != there
+        f"{name} {_ratio(there / here)} times yours" for name, (here, there) in pairs.items() if here != there
     )
     return f"Recorded at {record.m}x{record.n}x{record.k}{other} ({ratios}), {clock}."
+
+
+def _ratio(value: float) -> str:
+    """To 2 digits, or as many as tell it from 1."""
+    texts = (f"{value:.{digits}g}" for digits in range(2, 17))
+    return next((text for text in texts if text != "1"), "1")
 
 
 def table_lines(answer: Answer, language: str | None) -> Iterator[str]:
@@ -114,35 +121,32 @@ def cells(answer: Answer, language: str | None) -> list[tuple[str, str, str, str
     not timed with this clock."""
     baseline, reference = answer.baseline, answer.best_reference or answer.elsewhere
     asked = [name for name in LANGUAGES if language in (None, name)]
-    named = {row.contender: ("", row) for row in answer.of_torch if language is None}
-    named[answer.fastest.contender] = "fastest", answer.fastest
+    labels = {row.contender: ("", row) for row in answer.of_torch if language is None}
+    labels[answer.fastest.contender] = "fastest", answer.fastest
     if reference is not None:
-        named[reference.contender] = "best reference", reference
-    named[baseline.contender] = "cuBLAS", baseline
-    named |= {row.contender: (f"best {name}", row) for name in asked if (row := answer.best_of(name)) is not None}
+        labels[reference.contender] = "best reference", reference
+    labels[baseline.contender] = "cuBLAS", baseline
+    labels |= {row.contender: (f"best {name}", row) for name in asked if (row := answer.best_of(name)) is not None}
     made = []
-    for label, row in sorted(named.values(), key=lambda one: one[1].timing[answer.timing].speedup, reverse=True):
+    for label, row in sorted(labels.values(), key=lambda one: one[1].timing[answer.timing].speedup, reverse=True):
         timing = row.timing[answer.timing]
         times = f"{timing.speedup:.2f} ({timing.speedup_low:.2f}-{timing.speedup_high:.2f})"
         together = row in answer.rows  # of two runs ratios alone are compared
         us, told = (f"{timing.median_us:.1f}", _config(row)) if together else ("", _run(answer, row))
-        made.append((f"{label}: {row.contender}".removeprefix(": "), us, "1.00" if row is baseline else times, told))
+        made.append((f"{label}: {_named(row)}".removeprefix(": "), us, "1.00" if row is baseline else times, told))
     floor = baseline.floor[answer.timing].read_us
     made.append(("floor, reads the least bytes", f"{floor:.1f}", f"{answer.us(baseline) / floor:.2f}", ""))
     return [*made, *((f"{name}: not timed with this clock", "", "", "") for name in answer.untimed if name in asked)]
 
 
 def _config(row: Row) -> str:
-    """Where a kernel's config is from; of `linear` what it took, and where the config of that is from."""
+    """Where a kernel's config is from, also of one that `linear` took."""
     if is_kernel(row):
         return "; ".join(filter(None, [CONFIGS.get(row.config_source or "", ""), str(row.search or "")]))
-    if written_in(row) not in LANGUAGES:
+    if not _by_linear(row) or _is_torch(row):
         return ""
-    taken = f"takes {_taken(row)}"
-    if _taken(row) in BASELINES:
-        return taken
     measured = row.message.partition("measured at ")[2].partition(" ")[0]
-    return f"{taken}, {'searched' if measured == row.problem.name else 'borrowed'}"
+    return CONFIGS["tuned" if measured == row.problem.name else "nearest"]
 
 
 def _run(answer: Answer, row: Row) -> str:
@@ -151,9 +155,23 @@ def _run(answer: Answer, row: Row) -> str:
     return "another run" if device == answer.fastest.environment.device else f"on {device.removeprefix('NVIDIA ')}"
 
 
+def _named(row: Row) -> str:
+    """The contender; of `linear` the one that it took: 'tilus/cluster by linear'."""
+    return f"{_taken(row)} by linear" if _by_linear(row) else row.contender
+
+
+def _by_linear(row: Row) -> bool:
+    return written_in(row) in LANGUAGES and not is_kernel(row)
+
+
 def _taken(row: Row) -> str:
-    """The contender that `linear` took, by its row's message."""
-    return row.message.partition(" ")[0].removesuffix(":")
+    """The contender; of `linear` the one that it took, by its row's message."""
+    return row.message.partition(" ")[0].removesuffix(":") if _by_linear(row) else row.contender
+
+
+def _is_torch(row: Row) -> bool:
+    """Whether it timed the baseline, or `linear` where that took it."""
+    return _taken(row) in BASELINES
 
 
 def why_lines(answer: Answer) -> Iterator[str]:
@@ -166,29 +184,30 @@ def why_lines(answer: Answer) -> Iterator[str]:
             f"     Without a split: {answer.us(unsplit):.1f} us, {unsplit.contender}, "
             f"{tiles} {'tile' if tiles == 1 else 'tiles'} of C for {MULTIPROCESSORS} multiprocessors."
         )
-    by_linear = written_in(fastest) in LANGUAGES
-    yield f"     More: notes/{_file(fastest) if is_kernel(fastest) else 'linear' if by_linear else 'references'}.md"
+    note = _file(fastest) if is_kernel(fastest) else "linear" if _by_linear(fastest) else "references"
+    yield f"     More: notes/{note}.md"
 
 
 def reason_lines(answer: Answer) -> Iterator[str]:
-    """What the protocol spares, and how much longer the next takes; or what `linear` took. Each cause says how sure it
-    is: measured, inferred or open. Nothing where no kernel was timed."""
+    """What the kernel's protocol spares, and how much longer the next takes; or what `linear` took. Each cause says how
+    sure it is: measured, inferred or open. Nothing where no kernel was timed."""
     fastest = answer.fastest
     ours = next((row for row in answer.rows if written_in(row) in LANGUAGES), None)
     if is_kernel(fastest):
         yield f"Why: {_cause(fastest)}."
         yield from (f"     {line}" for line in _next_lines(answer))
-    elif ours is fastest:
-        yield f"Why: linear takes {_taken(fastest)}, by the nearest sizes with kernels timed by name."
-    elif ours is not None and not is_kernel(ours) and _taken(ours) in BASELINES:
+    elif ours is not None and _is_torch(ours):
         yield "Why: linear knows no kernel that wins, by the nearest sizes with kernels timed by name."
+    elif ours is fastest:
+        yield f"Why: timed was a call of this project's linear, {fastest.contender}. It takes the kernel that"
+        yield "     was fastest at the nearest sizes with kernels timed by name."
     elif ours is not None:
-        yield f"Why: open. The fastest kernel here, {ours.contender}, takes {answer.lead_over(ours):.2f}x as long."
+        yield f"Why: open. The fastest kernel here, {_named(ours)}, takes {answer.lead_over(ours):.2f}x as long."
 
 
 def _cause(row: Row) -> str:
     reason = f"{REASONS[row.protocol]} (inferred)" if row.protocol in REASONS else "open"
-    return f"{row.protocol}: {_launches(row)}{reason}"
+    return f"{_kernel(row)}: {_launches(row)}{reason}"
 
 
 def _launches(row: Row) -> str:
@@ -198,10 +217,10 @@ def _launches(row: Row) -> str:
 def _next_lines(answer: Answer) -> Iterator[str]:
     """How much longer the next protocol takes, and this one in the other language."""
     if (other := answer.runner_up) is not None:
-        yield f"Next, {other.protocol}: {_launches(other)}{_lead(answer, other)}, {other.contender}."
+        yield f"Next, {other.contender}: {_launches(other)}{_lead(answer, other)}."
     if (twin := answer.twin) is not None:
-        why = "" if twin in answer.joint else "; why is open"
-        yield f"Same in {twin.language}: {_lead(answer, twin)}{why}, {twin.contender}."
+        why = "" if twin in answer.joint else "; why: the note"
+        yield f"Same in {twin.language}, {_kernel(twin)}: {_lead(answer, twin)}{why}."
 
 
 def _lead(answer: Answer, row: Row) -> str:
@@ -216,8 +235,13 @@ def _tiles(row: Row) -> int:
     return tall * wide
 
 
+def _kernel(row: Row) -> str:
+    """As both languages name it: 'decompose_k.vector'."""
+    return row.contender.partition("/")[2]
+
+
 def _file(row: Row) -> str:
-    return row.contender.partition("/")[2].partition(".")[0]
+    return _kernel(row).partition(".")[0]
 
 
 def call_lines(problem: Product, row: Row) -> Iterator[str]:

@@ -7,9 +7,9 @@ figure is typed and no quotation goes stale.
     <!-- ladder:router-nk 16x* -->                  the steps to the fastest kernel, a table a problem
     <!-- matrix:router-nk -->                        language x protocol; or both at one config alone:
     <!-- matrix:router-matched-nk same -->
-    <!-- map:h200 router-matched-nk triton-3.6/router-nk router-nk:1x*,2x* router-nk:8x* -->
+    <!-- map:h200 router-nk:1x*,2x* router-nk:8x* -->
                                                      which kernel to take: a line a rule, problems of a file
-                                                     by patterns; a lead is more than two runs lie apart
+                                                     by patterns
     <!-- searches:h200 -->                           what the searches behind the shipped configs took
     <!-- plots:router-nk speedup floor -->           these of bench.plots, drawn into notes/plots
     <!-- counters:router -->                         what ncu counted; or of these contenders:
@@ -214,13 +214,9 @@ def regimes(device: str, asked: Sequence[str]) -> tables.Table:
     return regimes_table([found for word in asked for found in _answers("regimes", device, word)])
 
 
-def which_kernel(device: str, one: str, again: str, rules: Sequence[str]) -> tables.Table:
-    """Which kernel to take, a line a rule 'FILE:PATTERNS', of the rows of one device. A lead is one beyond the largest
-    distance between equal configs of the files `one` and `again`, which are two runs. Raises ValueError where a problem
+def which_kernel(device: str, rules: Sequence[str]) -> tables.Table:
+    """Which kernel to take, a line a rule 'FILE:PATTERNS', of the rows of one device. Raises ValueError where a problem
     of a file is in no rule, or in two."""
-    noise = max(
-        apart for path, found in _apart(one, "*", again).items() if path.parent.name == device for apart in found
-    )
     found = [_answers("map", device, rule) for rule in rules]
     times = Counter(of.fastest.problem.name for answers in found for of in answers)
     files = dict.fromkeys(rule.partition(":")[0] for rule in rules)
@@ -228,7 +224,7 @@ def which_kernel(device: str, one: str, again: str, rules: Sequence[str]) -> tab
     for name in sorted({of.fastest.problem.name for of in recorded}):
         if times[name] != 1:
             raise ValueError(f"map:{device}: {name} is in {times[name]} rules; accepted: 1")
-    return rules_table(found, recorded, noise)
+    return rules_table(found, recorded)
 
 
 def _answers(what: str, device: str, rule: str) -> list[Answer]:
@@ -405,26 +401,15 @@ def ahead(name: str, problems: str, contender: str, other: str) -> list[str]:
 def reran(name: str, problems: str, other: str) -> list[str]:
     """How far the cold speed-ups of contenders lie apart in two files, where both ran one config: '0.6 % in the median,
     6.1 % at most, of 252', of every device. Raises ValueError where there are none."""
-    return [
-        f"{median(apart):.1%} in the median, {max(apart):.1%} at most, of {len(apart)}".replace("%", " %")
-        for apart in _apart(name, problems, other).values()
-    ]
-
-
-def _apart(name: str, problems: str, other: str) -> dict[Path, list[float]]:
-    """For the file of this name on each device: |1 - ratio| of the cold speed-ups of two runs of one config."""
-    found = {}
+    told = []
     for path, rows in _recorded("figures", name).items():
-        again = {(row.problem.name, row.contender): row for row in read_rows(path.parent / f"{other}.jsonl")}
         asked = [row for row in rows if any(fnmatchcase(row.problem.name, pattern) for pattern in problems.split(","))]
-        same = [
-            row for row in asked if (two := again.get((row.problem.name, row.contender))) and two.config == row.config
-        ]
-        changed = [change for change in changes(list(again.values()), same) if change.timing == "cold"]
-        found[path] = [abs(change.speedup - 1) for change in changed if change.speedup]
-        if not found[path]:
+        shares = queries.apart(asked, read_rows(path.parent / f"{other}.jsonl")).get("cold")
+        if not shares:
             raise ValueError(f"reran:{name}: no contender was timed at one config in it and in {other}")
-    return found
+        text = f"{median(shares):.1%} in the median, {max(shares):.1%} at most, of {len(shares)}"
+        told.append(text.replace("%", " %"))
+    return told
 
 
 def at_one_config(name: str, problems: str, kernels: str) -> list[str]:
@@ -544,8 +529,7 @@ class _Page:
         elif what == "regimes":
             made = [regimes(name, words.split()).markdown()]
         elif what == "map":
-            one, again, *rules = words.split()
-            made = [which_kernel(name, one, again, rules).markdown()]
+            made = [which_kernel(name, words.split()).markdown()]
         elif what == "searches":
             made = [searches(name).markdown()]
         elif what == "moved":

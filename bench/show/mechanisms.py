@@ -1,4 +1,4 @@
-"""The mechanisms of the notes: each difference, what explains it, and how sure that is."""
+"""What the page takes from the notes: mechanisms, what each language lacks, drawings."""
 
 import re
 from collections.abc import Iterator
@@ -37,6 +37,14 @@ def mechanisms(folder: Path = NOTES) -> Iterator[Mechanism]:
                 if len(cells) != 4 or not any(word in cells[2] for word in SURE):
                     raise ValueError(f"{path.name}: a mechanism has 4 cells, the third of {', '.join(SURE)}: {line}")
                 yield Mechanism(path.stem, *cells)
+
+
+def needs(folder: Path = NOTES) -> tuple[str, list[str], list[list[str]]]:
+    """Who has what a split-K author needs, without Markdown: the first paragraph of languages.md, and the header and
+    lines of the table below it."""
+    _, told, table, *_ = (folder / "languages.md").read_text().split("\n\n")
+    header, _, *lines = ([plain(cell) for cell in CELLS.split(line.strip())[1:-1]] for line in table.splitlines())
+    return plain(" ".join(told.split())), header, lines
 
 
 def plain(text: str) -> str:

@@ -82,12 +82,18 @@ function twoDigits(x) {
   return `${digits / 10}e${sign}${String(Math.abs(exponent)).padStart(2, "0")}`;
 }
 
+// Or as many as tell it from 1.
+function ratioText(x) {
+  const near = twoDigits(x);
+  return near === "1" ? String(Array.from({ length: 14 }, (_, i) => Number(x.toPrecision(i + 3))).find((value) => value !== 1) ?? 1) : near;
+}
+
 function whereLine(asked, sizes, apart, dtype, clock) {
   const other = dtype === $("dtype").value ? "" : ` in ${dtype}`;
   const where = `${D.clocks[clock]}.`;
   if (apart === 0) return other ? `Recorded at these sizes${other}, ${where}` : `Recorded at this very problem, ${where}`;
   const ratios = ["M", "N", "K"].flatMap((name, i) =>
-    asked[i] === sizes[i] ? [] : [`${name} ${twoDigits(sizes[i] / asked[i])} times yours`]);
+    asked[i] === sizes[i] ? [] : [`${name} ${ratioText(sizes[i] / asked[i])} times yours`]);
   return `Recorded at ${sizes.join("x")}${other} (${ratios.join(", ")}), ${where}`;
 }
 
@@ -105,11 +111,16 @@ function answered() {
   if (!asked.every((size) => Number.isInteger(size) && size > 0)) {
     return out.replaceChildren(element("p", {}, "M, N and K are positive integers."));
   }
+  const odd = fourBits && ["n", "k"].find((size) => value(size) % D.multiples[size]);
+  if (odd) {
+    const refused = `${odd.toUpperCase()} is ${value(odd)}; accepted with a weight of 4 bits: multiples of ${D.multiples[odd]}.`;
+    return out.replaceChildren(element("p", {}, refused));
+  }
   const kind = D.asked[fourBits ? `w4a16 ${value("dtype")}`
     : `matmul ${value("dtype")} ${value("layout")} ${value("epilogue")}`];
   const found = D.answers[`${kind}/${value("clock")}/${value("language")}/${Number($("deterministic").checked)}`];
   if (!found) {
-    const none = `No row is of this kind, timed ${value("clock")}: ${D.kinds[value("op")]}`;
+    const none = `No row is of this kind and clock; there are: ${D.kinds[value("op")]}.`;
     return out.replaceChildren(element("p", { class: "winner" }, "Nothing recorded."), element("p", {}, none));
   }
   let apart = Infinity, taken = null;

@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from triton_vs_tilus.bench.cli import DTYPES, EPILOGUES, LAYOUTS
+from triton_vs_tilus.bench.cli import CLOCKS, DTYPES, EPILOGUES, LAYOUTS
 from triton_vs_tilus.bench.recordings import RECORDINGS
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.row import PASSED, TEMPERATURES, TIMINGS, Row, TimingName
@@ -24,7 +24,7 @@ from triton_vs_tilus.bench.show import answer, matrix, resources
 from triton_vs_tilus.bench.show.claims.claim import VERDICTS
 from triton_vs_tilus.bench.show.claims.tables import recorded_table
 from triton_vs_tilus.bench.show.ladder import ladder_table
-from triton_vs_tilus.bench.show.mechanisms import SURE, drawing, mechanisms
+from triton_vs_tilus.bench.show.mechanisms import SURE, drawing, mechanisms, needs
 from triton_vs_tilus.bench.show.pairs import STEPS, Pair, pairs
 from triton_vs_tilus.bench.show.tables import UNSEARCHED, Table, config_text, kind_of, naming, source_of
 from triton_vs_tilus.bench.show.versions import versions_table
@@ -39,7 +39,6 @@ from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 # Beside the notes, which it links to.
 PATH = queries.ROOT / "notes" / "index.html"
-CLOCKS: tuple[TimingName, ...] = ("cold", "graph", "warm")
 FIRST = "router-nk"
 DIGITS = 9  # behind the point: page.js rounds once more, to what Python shows of the row itself
 SIZES = re.compile(r"(?:\w+-)?(\d+x\d+x\d+)-?")  # what a problem's name begins with
@@ -70,6 +69,7 @@ def html() -> str:
     files, compiled = queries.recorded(), resources.read()
     answering = answers.of_device(files)
     first = next(rows for path, rows in files.items() if path.stem == FIRST)
+    languages, header, lines = needs()
     environment.globals["is_figure"] = is_figure
     environment.filters["breakable"] = breakable
     return environment.get_template("page.html").render(
@@ -82,6 +82,8 @@ def html() -> str:
         others=sorted({path.parent.name for path in files} - {path.parent.name for path in answering}),
         ladders=[(group[0].problem.m, ladder_table(group)) for group in queries.by_problem(first).values()],
         matrices=[(_name(path), title(path, rows), _matrices(rows)) for path, rows in files.items()],
+        languages=languages,
+        needs=Table("", header, lines),
         mechanisms=list(mechanisms()),
         sure=SURE,
         verdicts=VERDICTS,
@@ -105,6 +107,7 @@ def data(files: Files) -> dict[str, Any]:
         "unsearched": UNSEARCHED,
         "far": answer.FAR,
         "notNear": answer.NOT_NEAR,
+        "multiples": answers.MULTIPLES,
         "files": [_file(path, rows, strings) for path, rows in files.items()],
         "kinds": {op: answers.kinds_of(answering, op) for op in (Matmul.op, W4A16Matmul.op)},
         "asked": _asked(),

@@ -6,7 +6,7 @@ from triton_vs_tilus.bench.ops import W4A16
 from triton_vs_tilus.bench.rows.answers import Answer, written_in
 from triton_vs_tilus.bench.rows.row import LANGUAGES, TEMPERATURES, Row
 from triton_vs_tilus.bench.show.answer import expression
-from triton_vs_tilus.bench.show.tables import Table
+from triton_vs_tilus.bench.show.tables import JOINT, Table
 
 
 def regimes_table(found: Sequence[Answer]) -> Table:
@@ -32,7 +32,7 @@ def regimes_table(found: Sequence[Answer]) -> Table:
         )
     of_graph = ["in a graph: us, x cuBLAS"] if captured else []
     header = ["M x N x K", "fastest", "us", "x cuBLAS", *of_graph, "best of the other language, us", "call"]
-    foot = f"{TEMPERATURES[found[0].timing]}, median. {_baselines(found)} † joint fastest."
+    foot = f"{TEMPERATURES[found[0].timing]}, median. {_baselines(found)} {JOINT}."
     return Table("the fastest by regime", header, lines, foot=foot)
 
 

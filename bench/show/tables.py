@@ -49,7 +49,8 @@ from triton_vs_tilus.common.problem import Matmul
 UNSEARCHED = "config from a search for another shape or GPU, of a former kernel, or that ran out of time"
 NOT_SEARCHED = f"° {UNSEARCHED}"
 
-FASTEST = "* fastest, † joint fastest: no lead beyond intervals and noise"
+JOINT = "† joint fastest: no lead beyond intervals and run-to-run noise"
+FASTEST = f"* fastest, {JOINT}"
 
 NUMBER = re.compile(r"[+-]?\d[\d.]*[%°]?( .*)?")  # what a column to be set flush right begins with
 UNLIMITED = 1_000_000  # characters
@@ -410,15 +411,14 @@ def searches_table(found: Mapping[str, Sequence[SearchRecord]]) -> Table:
 
 
 def mark_fastest(lines: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """The lines that passed and were timed, with two columns. fastest: whether it leads its group alone, by more than
-    its interval, that of each other and the baseline's noise. joint: whether it is one of several of which none does.
-    """
+    """The lines that passed and were timed, with two columns. fastest: whether it leads its group alone, as of
+    queries.leads. joint: whether it is one of several of which none does."""
     timed = lines[(lines.status == PASSED) & lines.median_us.notna()]
     leaders = timed.loc[timed.groupby(list(by), observed=True).median_us.idxmin()]
-    columns = [*by, "median_us", "speedup_low", "noise"]
+    columns = [*by, "median_us", "speedup_low", "least_lead"]
     held = timed.reset_index().merge(leaders[columns], on=list(by), suffixes=("", "_lead")).set_index("index")
     near = (held.speedup_high >= held.speedup_low_lead) | (
-        held.median_us <= held.median_us_lead * (1 + held.noise_lead.fillna(0))
+        held.median_us <= held.median_us_lead * (1 + held.least_lead_lead)
     )
     near = near.reindex(timed.index).astype(bool)
     alone = near.groupby([timed[name] for name in by], observed=True).transform("sum") == 1
@@ -625,7 +625,7 @@ def changes_table(
     foot += f"speed-ups over {baseline_name([*new, *old])}, each of its own run, and their intervals. "
     apart = ", ".join(f"{timing} {share:.1%}" for timing, share in known.items())
     foot += (
-        f"Two runs of one command lie {apart} apart: less is a tie. "
+        f"Two runs of one config lie up to {apart} apart: less is a tie. "
         if known
         else ("Nothing was run twice on this device: less than the noise within the runs is a tie. ")
     )

@@ -7,7 +7,7 @@ from statistics import geometric_mean
 
 from triton_vs_tilus.bench.rows.answers import Answer, is_kernel
 from triton_vs_tilus.bench.rows.frame import frame
-from triton_vs_tilus.bench.rows.queries import contending, leading_timing
+from triton_vs_tilus.bench.rows.queries import between_runs, contending, leading_timing, leads
 from triton_vs_tilus.bench.rows.row import ProblemRecord, Row
 from triton_vs_tilus.bench.show.tables import FASTEST, Table, extent, mark_fastest, naming, source_of, speedup_cell
 from triton_vs_tilus.common.kernel import LANGUAGES
@@ -31,39 +31,42 @@ def winners_table(rows: Sequence[Row], title: str) -> Table:
     return Table(title, header, lines, best, foot=f"{source_of(rows)}; {FASTEST}")
 
 
-def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer], noise: float) -> Table:
+def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -> Table:
     """A line a rule, the answers at the problems that it is for: the kernel to take, which is the fastest over all of
-    them by the geometric mean, and the best of each language. recorded: at all problems of their files. noise: the
-    share below which a lead is none."""
+    them by the geometric mean, and the best of each language. recorded: at all problems of their files."""
     bests = [f"best of {language.value}, x cuBLAS" for language in LANGUAGES]
     header = ["M x N x K", "where", "take", *bests, "lead of the\nlanguage, %"]
     foot = "Cold L2, median. x cuBLAS: speed over torch.mm, and with ReLU over torch.mm and a launch of ReLU; of w4a16 "
-    foot += f"over torch.mm on the dequantized weight. *Either*: a lead of at most {100 * noise:.1f} % is none, as two "
-    foot += "runs of one config lie so far apart. torch.mm: no kernel is faster, in the geometric mean."
+    foot += "over torch.mm on the dequantized weight. *Either*: no lead beyond intervals and run-to-run noise"
+    device, timing = recorded[0].fastest.environment.device, recorded[0].timing
+    if (apart := between_runs(device).get(timing)) is not None:
+        foot += f": two runs of one config lie up to {100 * apart:.1f} % apart"
+    foot += ". torch.mm: no kernel is faster, in the geometric mean."
     of_files: dict[Path, list[ProblemRecord]] = defaultdict(list)
     for answer in recorded:
         of_files[answer.file].append(answer.fastest.problem)
-    lines = [[*_where(answers, of_files[answers[0].file]), *_rule(answers, noise)] for answers in rules]
+    lines = [[*_where(answers, of_files[answers[0].file]), *_rule(answers)] for answers in rules]
     return Table("which kernel, when", header, lines, foot=foot)
 
 
-def _rule(answers: Sequence[Answer], noise: float) -> list[str]:
+def _rule(answers: Sequence[Answer]) -> list[str]:
     """What to take, the best of each language, and the lead."""
     bests = {language: _best(answers, language.value) for language in LANGUAGES}
     first, second = sorted(bests.values(), key=lambda rows: -_mean(answers, rows))
-    leads = [answer.us(other) / answer.us(row) - 1 for answer, row, other in zip(answers, first, second, strict=True)]
+    faced = list(zip(answers, first, second, strict=True))
+    shares = [answer.us(other) / answer.us(row) - 1 for answer, row, other in faced]
     names = list(dict.fromkeys(rows[0].contender.partition("/")[2] for rows in (first, second)))
-    ties = sum(lead <= noise for lead in leads)
+    ties = sum(not leads(row, other, answer.timing) for answer, row, other in faced)
     if _mean(answers, first) <= 1:
         take = "torch.mm"
-    elif ties == len(leads):
+    elif ties == len(faced):
         take = f"either: {names[0]}" if len(names) == 1 else f"{first[0].contender} or {second[0].contender}"
     else:
-        take = first[0].contender + f"; either on {ties} of {len(leads)}" * (ties > 0)
+        take = first[0].contender + f"; either on {ties} of {len(faced)}" * (ties > 0)
     cells = [
         f"{rows[0].contender.partition('/')[2]}, {extent(_speeds(answers, rows), '.2f')}" for rows in bests.values()
     ]
-    return [take, *cells, extent([100 * lead for lead in leads], ".1f")]
+    return [take, *cells, extent([100 * share for share in shares], ".1f")]
 
 
 def _best(answers: Sequence[Answer], language: str) -> list[Row]:

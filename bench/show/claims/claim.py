@@ -1,8 +1,8 @@
 """A claim: its source, its rule, and which rows test it."""
 
+import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import lru_cache
 
 import pandas as pd
@@ -185,7 +185,7 @@ class Claim:
         return pd.Series(alike, index=frame.index, dtype=bool)
 
     def _of_problems(self, frame: pd.DataFrame) -> pd.DataFrame:
-        of_workload = frame[frame["workload"].map(lambda workload: fnmatchcase(workload, self.workload)).astype(bool)]
+        of_workload = frame[frame["workload"].isin(fnmatch.filter(frame["workload"].unique(), self.workload))]
         return of_workload.query(self.where) if self.where else of_workload
 
     @property

@@ -115,8 +115,9 @@ def named(frame: pd.DataFrame, *patterns: str) -> pd.DataFrame:
             for name, _, wanted in (pattern.partition(" ") for pattern in patterns)
         )
 
-    chosen = [names(*pair) for pair in zip(frame["contender"], frame["protocol"], strict=True)]
-    return frame[np.array(chosen, dtype=bool)]
+    pairs = list(zip(frame["contender"], frame["protocol"], strict=True))
+    chosen = {pair: names(*pair) for pair in set(pairs)}  # a pair has hundreds of lines
+    return frame[np.array([chosen[pair] for pair in pairs], dtype=bool)]
 
 
 def each_row(rows: pd.DataFrame) -> pd.DataFrame:

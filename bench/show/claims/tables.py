@@ -13,7 +13,7 @@ from triton_vs_tilus.bench.rows.row import Launch, Row, Stage
 from triton_vs_tilus.bench.show.claims.claim import VERDICTS, Claim
 from triton_vs_tilus.bench.show.claims.evidence import evidence
 from triton_vs_tilus.bench.show.claims.listed import CLAIMS
-from triton_vs_tilus.bench.show.claims.rules import Finding
+from triton_vs_tilus.bench.show.claims.rules import Finding, around
 from triton_vs_tilus.bench.show.tables import Table, source_of
 
 
@@ -53,8 +53,10 @@ def screen(rows: Sequence[Row], launches: Sequence[Launch] = (), stages: Sequenc
     for source, of_source in groupby(found, key=lambda pair: pair[0].source):
         lines.append(["", "", f"{source.name}:"])
         lines += [[finding.verdict, finding.figure, claim.text] for claim, finding in of_source]
-    foot = f"{counts(found)}. {source_of(rows)}. -v adds the rows and the rule of each claim, all figures, the sources."
-    return Table("claims", ["verdict", "measured", "claim"], lines, foot=foot)
+    rule = "A gain (x - 1) is confirmed from half to twice the claimed one, a range from half its lower end to "
+    rule += f"twice its upper: 1.5x to 1.7x from {around(1.5)[0]:.3g}x to {around(1.7)[1]:.3g}x. -v tells each rule."
+    foot = f"{counts(found)}. {source_of(rows)}. -v adds the rows of each claim, all figures, the sources."
+    return Table("claims", ["verdict", "measured", "claim"], lines, details=[rule], foot=foot)
 
 
 def blocks(rows: Sequence[Row], launches: Sequence[Launch] = (), stages: Sequence[Stage] = ()) -> Group:
