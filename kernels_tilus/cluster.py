@@ -16,7 +16,7 @@ Partial sums are pushed: no block reads a peer's memory, and none waits for othe
 all ranks count themselves in at an mbarrier of the block that gets them (push.py). A barrier of the cluster tells only
 that peers have started, as their memory may be written from then on: blocks arrive as they start, and wait once they
 have a partial sum. At most 8 blocks: the largest cluster that every device with clusters runs. 16 tiles by 8 blocks, or
-32 by 4, take a second wave on a Hopper, whose GPCs' multiprocessors are no multiple of 8 or 4; by 6 or 3 they do not.
+32 by 4, take a second wave on an H200 (examples/cluster_barriers.cu); by 6 or 3 they should not.
 
 Source: CUTLASS' and quack's cluster reductions over distributed shared memory; vLLM's split-K kernel for few rows,
 which pushes; PTX ISA, `st.async`.

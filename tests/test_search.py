@@ -350,6 +350,7 @@ def test_spaces_split_alike_in_both_languages_and_every_band_has_a_step(name):
         shared = tried[0].keys() & tried[1].keys()
         refused = {3, 6} if name == "cluster" else set()  # by Triton, whose clusters are powers of two
         assert shared and all(tried[0][tile] == tried[1][tile] - refused for tile in shared)
+        assert refused <= set().union(*tried[1].values())
 
 
 def test_one_of_the_splits_fills_the_gpu():

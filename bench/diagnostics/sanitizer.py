@@ -135,7 +135,8 @@ def chosen_tasks(only: Sequence[str]) -> list[Task]:
 
 def tasks(kernels: Sequence[Kernel]) -> list[Task]:
     """Every kernel of both languages on every problem that it takes: by its own rule, and by the first config of its
-    space for each way in which tiles are fed and multiplied. One program walks all tiles of a persistent kernel."""
+    space for each way in which tiles are fed and multiplied; of *cluster* for each number of blocks, too. One program
+    walks all tiles of a persistent kernel."""
     found: list[Task] = []
     for kernel in kernels:
         if kernel.language not in LANGUAGES:
@@ -143,7 +144,8 @@ def tasks(kernels: Sequence[Kernel]) -> list[Task]:
         for problem in filter(None, (runnable(kernel, problem) for problem in PROBLEMS)):
             by_feed: dict[Any, Any] = {}
             for config in [kernel.default_config(problem), *kernel.configs(problem)]:
-                by_feed.setdefault(getattr(config, "fed", None), _by_one_program(kernel, config))
+                blocks = config.split_k if kernel.protocol is Protocol.CLUSTER else None
+                by_feed.setdefault((getattr(config, "fed", None), blocks), _by_one_program(kernel, config))
             found += [
                 Task(kernel.full_name, problem.op, problem.fields, msgspec.to_builtins(config))
                 for config in by_feed.values()
