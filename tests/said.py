@@ -4,5 +4,7 @@ import pytest
 
 
 def on_stderr(capsys: pytest.CaptureFixture[str]) -> str:
-    """Since the last reading, in one line: errors are wrapped."""
-    return " ".join(capsys.readouterr().err.split())
+    """The one error since the last reading, unwrapped."""
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count(" error: ") <= 1, told
+    return told

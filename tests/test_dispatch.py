@@ -101,7 +101,8 @@ def test_a_kernel_that_splits_k_alone_in_its_language_is_no_choice():
     """Timed beside somebody's published kernel, say: it does not say which kernel to take."""
     alone = [row(), row("triton/decompose_k.vector", us=5.0), row("published_triton/decompose_k.first", us=6.0)]
     assert times.measured({Path("x.jsonl"): alone}) == []
-    (entry,) = times.measured({Path("x.jsonl"): [*alone, row("triton/decompose_k.vector_unfused", us=7.0)]})
+    rows = [*alone, row("triton/decompose_k.vector_unfused", us=7.0), row("tilus/semaphore.fp32", us=8.0)]
+    (entry,) = times.measured({Path("x.jsonl"): rows})
     assert entry["us"] == {
         "torch/mm": 10.0,
         "triton/decompose_k.vector": 5.0,

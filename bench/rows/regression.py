@@ -13,7 +13,7 @@ class Change:
     speedup  the new speed-up over the old, each against the baseline of its own run: what slows the whole machine
              cancels
     verdict  'faster' or 'slower': the 95 % intervals of the two speed-ups do not overlap, and they differ by more than
-             two runs of one command do; else 'tie'
+             two runs of the same configs do; else 'tie'
              'baseline': the speed-ups are 1 by definition
              'broken': passed before, and now failed, has no row on a problem that has others, or lacks a timing that
              was asked for
@@ -35,7 +35,7 @@ def changes(
 ) -> list[Change]:
     """A change for each row that both hold and each timing that both have; and what `new` lacks of its own problems.
 
-    between_runs: how far two runs of one command lie apart, as of queries.between_runs. Where it is not known, the
+    between_runs: how far two runs of the same configs lie apart, as of queries.between_runs. Where it is not known, the
     noise of the baseline against itself within either run stands for it, which is less.
     """
     before = {(row.problem.name, row.contender): row for row in old}

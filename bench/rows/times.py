@@ -28,8 +28,8 @@ def measured(files: Mapping[Path, Sequence[Row]]) -> list[Measured]:
         plain = queries.timed_together([row for row in rows if row.problem.is_plain_product], "cold")
         for together in queries.by_problem(plain).values():
             problem = together[0].problem.to_problem()
-            us = {row.contender: round(row.timing["cold"].median_us, 3) for row in together if _takes_part(row)}
-            if BASELINE not in us or not _is_choice(us):
+            us = _choices({row.contender: row.timing["cold"].median_us for row in together if _takes_part(row)})
+            if BASELINE not in us or len(us) == 1:
                 continue
             found = Measured(problem=problem.key, rows=path.stem, us=dict(sorted(us.items())))
             own_dtype = problem.key["dtype"] == together[0].problem.dtype
@@ -48,12 +48,12 @@ def text(entries: Iterable[Measured]) -> str:
     return f"[\n{lines}\n]\n"
 
 
-def _is_choice(us: Mapping[str, float]) -> bool:
-    """Whether kernels of one language were held against each other, or at least the unsplit one against torch.mm. One
-    kernel that splits K, timed beside someone else's, does not say which to take."""
-    kernels = [name for name in us if name != BASELINE]
-    by_language = Counter(name.split("/")[0] for name in kernels)
-    return max(by_language.values(), default=0) > 1 or any(name.endswith("/data_parallel") for name in kernels)
+def _choices(us: Mapping[str, float]) -> dict[str, float]:
+    """torch.mm, and of each language its kernels where there are several or the unsplit one is among them. One that
+    splits K, timed beside someone else's kernel, does not say which to take."""
+    of_language = Counter(name.partition("/")[0] for name in us)
+    chosen = {language for language, count in of_language.items() if count > 1 or f"{language}/data_parallel" in us}
+    return {name: round(time, 3) for name, time in us.items() if name == BASELINE or name.partition("/")[0] in chosen}
 
 
 def _takes_part(row: Row) -> bool:

@@ -610,7 +610,7 @@ def markdown(rows: Sequence[Row]) -> str:
 def changes_table(
     found: Sequence[Change], new: Sequence[Row], old: Sequence[Row], known: Mapping[TimingName, float]
 ) -> Table:
-    """known: how far two runs of one command lie apart."""
+    """known: how far two runs of the same configs lie apart."""
     lines = []
     for change in found:
         times = ["", "", ""]

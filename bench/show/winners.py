@@ -50,13 +50,21 @@ def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -
 
 
 def _rule(answers: Sequence[Answer]) -> list[str]:
-    """What to take, the best of each language, and the lead."""
+    """What to take, the best of each language, and the lead. On each problem the kernel is held against the other
+    language's fastest there. Raises ValueError where that leads: the problem wants a rule of its own."""
     bests = {language: _best(answers, language.value) for language in LANGUAGES}
     first, second = sorted(bests.values(), key=lambda rows: -_mean(answers, rows))
     faced = list(zip(answers, first, second, strict=True))
     shares = [answer.us(other) / answer.us(row) - 1 for answer, row, other in faced]
     names = list(dict.fromkeys(rows[0].contender.partition("/")[2] for rows in (first, second)))
-    ties = sum(not leads(row, other, answer.timing) for answer, row, other in faced)
+    other_language = second[0].language
+    rivals = [
+        next(row for row in answer.rows if is_kernel(row) and row.language == other_language) for answer in answers
+    ]
+    for answer, row, rival in zip(answers, first, rivals, strict=True):
+        if leads(rival, row, answer.timing):
+            raise ValueError(f"{row.problem.name}: {rival.contender} leads {row.contender}, which is taken with others")
+    ties = sum(not leads(row, rival, answer.timing) for answer, row, rival in zip(answers, first, rivals, strict=True))
     if _mean(answers, first) <= 1:
         take = "torch.mm"
     elif ties == len(faced):
