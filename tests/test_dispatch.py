@@ -107,6 +107,11 @@ def test_a_kernel_that_splits_k_alone_in_its_language_is_no_choice():
         "triton/decompose_k.vector": 5.0,
         "triton/decompose_k.vector_unfused": 7.0,
     }
+    both = [row(), row(FASTER, us=5.0), row(DETERMINISTIC, us=7.0), row("tilus/cluster", us=6.0)]
+    (entry,) = times.measured({Path("x.jsonl"): both})
+    assert set(entry["us"]) == {BASELINE, FASTER, DETERMINISTIC}
+    (entry,) = times.measured({Path("x.jsonl"): [row(), row("tilus/data_parallel", us=6.0), row(FASTER, us=5.0)]})
+    assert set(entry["us"]) == {BASELINE, "tilus/data_parallel"}
 
 
 def test_the_farther_the_measured_problem_the_more_it_must_have_won_by():
