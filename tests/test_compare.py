@@ -149,7 +149,8 @@ def test_help_waits_for_neither_torch_nor_a_kernel(tmp_path):
         (["--workload", "router", "--tokens", "none"], "accepted: positive integers"),
         (
             ["--workload", "router", "--only", "tritn"],
-            "--only is 'tritn'; accepted: names that `python bench/compare.py --list -v` lists, the nearest: triton",
+            "--only is 'tritn'; accepted: names and parts of names that `python bench/compare.py --list -v` lists, "
+            "the nearest: triton",
         ),
         (["--workload", "router", "--candidate", "x"], "accepted: FILE.py:FUNCTION"),
         (["--workload", "router", "--candidate", "no_such.py:f"], "there is no file no_such.py"),
