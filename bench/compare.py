@@ -251,9 +251,11 @@ def _asked_again(old: Sequence["Row"], args: argparse.Namespace) -> list["Row"]:
 
 
 def show_recorded(args: argparse.Namespace, out: "Console") -> None:
-    """The checked-in rows of the problems and contenders asked for, of each problem those of the file that answers: the
-    fastest of each language, or with -v all. Then the other files that have some."""
+    """The checked-in rows of the problems and contenders asked for, of each problem those of the file that answers, of
+    those in which one of these contenders passed: the fastest of each language, or with -v all. Then the other files
+    that have some."""
     from triton_vs_tilus.bench.rows import answers, queries
+    from triton_vs_tilus.bench.rows.row import PASSED
     from triton_vs_tilus.bench.show import tables
     from triton_vs_tilus.bench.show.winners import winners_table
 
@@ -264,7 +266,13 @@ def show_recorded(args: argparse.Namespace, out: "Console") -> None:
     }
     asked = {path: [row for row in rows if row.contender in names] for path, rows in recorded.items()}
     found = {path: rows for path, rows in asked.items() if not all(row.is_baseline for row in rows)}
-    answering = answers.files_by_problem({path: recorded[path] for path in found})
+    timed = {
+        path: {row.problem.name for row in rows if row.status == PASSED and not row.is_baseline}
+        for path, rows in found.items()
+    }
+    answering = answers.files_by_problem(
+        {path: [row for row in recorded[path] if row.problem.name in there] for path, there in timed.items()}
+    )
     for path in dict.fromkeys(answering.values()):
         rows = [row for row in found[path] if answering.get(row.problem.name) == path]
         title = f"recorded in {path.relative_to(queries.ROOT)}"
