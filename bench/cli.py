@@ -90,6 +90,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
 
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            named = "/".join(action.option_strings) or action.dest
+            raise UsageError(f"{named} is {value}; accepted: {', '.join(map(str, action.choices))}")
+
 
 def named_by(command: str, name: str, known: Iterable[str]) -> str:
     """What is accepted in place of an unknown name, where many are known: the command that lists them, the nearest."""

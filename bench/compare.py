@@ -251,8 +251,9 @@ def _asked_again(old: Sequence["Row"], args: argparse.Namespace) -> list["Row"]:
 
 
 def show_recorded(args: argparse.Namespace, out: "Console") -> None:
-    """The checked-in rows of the problems and contenders asked for, of each problem those of the file that answers: the
-    fastest of each language, or with -v all. Then the other files that have some."""
+    """The checked-in rows of the problems and contenders asked for, of each problem those of the file that answers, of
+    those in which one of these contenders passed: the fastest of each language, or with -v all. Then the other files
+    that have some."""
     from triton_vs_tilus.bench.rows import answers, queries
     from triton_vs_tilus.bench.rows.row import PASSED
     from triton_vs_tilus.bench.show import tables
@@ -270,7 +271,7 @@ def show_recorded(args: argparse.Namespace, out: "Console") -> None:
         for path, rows in found.items()
     }
     answering = answers.files_by_problem(
-        {path: [row for row in recorded[path] if row.problem.name in timed[path]] for path in found}
+        {path: [row for row in recorded[path] if row.problem.name in there] for path, there in timed.items()}
     )
     for path in dict.fromkeys(answering.values()):
         rows = [row for row in found[path] if answering.get(row.problem.name) == path]

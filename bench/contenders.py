@@ -245,7 +245,7 @@ def choose(
         for pattern in patterns:
             if not any(_named(kernel, pattern) for kernel in kernels):
                 known = {name for kernel in kernels for name in _names(kernel)}
-                accepted = named_by("bench/compare.py --list -v", pattern, sorted(known))
+                accepted = f"names and parts of {named_by('bench/compare.py --list -v', pattern, sorted(known))}"
                 reasons = "".join(f"; {reason}" for reason in not_importable().values())
                 raise ValueError(f"{flag} is {pattern!r}; accepted: {accepted}{reasons}")
     chosen = [

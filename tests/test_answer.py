@@ -321,7 +321,7 @@ def test_the_screen_is_narrow_and_its_call_is_the_kernels(capsys):
         (["16x512x512", "--op", "w4a16", "--layout", "kn"], "--layout is kn; accepted: none with --op w4a16"),
         (["16x256x7168-bf16-nk", "--layout", "kn"], "--layout is kn; accepted: none with a problem's name"),
         (["-1x2x3"], "shape is '-1x2x3'; accepted: MxNxK"),
-        (["--op", "w4a15", "16x512x512"], "argument --op: invalid choice: 'w4a15'"),
+        (["--op", "w4a15", "16x512x512"], "--op is w4a15; accepted: matmul, w4a16"),
         (["16x256x7168-bf18"], "problem is '16x256x7168-bf18', its dtype 'bf18'; accepted: bf16, fp16, fp32"),
         (["16x256x7168-bf16"], "problem is '16x256x7168-bf16', without a layout; accepted: kn, nk"),
         (["16x256x7168-bf16-nk-rel"], "problem is '16x256x7168-bf16-nk-rel', its end 'rel'; accepted: none, relu, "),

@@ -10,7 +10,7 @@ import compiled
 import pytest
 import torch
 import triton
-from said import on_stderr
+from said import on_stderr, the_error
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
@@ -126,10 +126,10 @@ def test_the_command_builds_what_a_weight_needs_and_says_what(package, monkeypat
     ],
     ids=str,
 )
-def test_what_the_command_cannot_do_is_one_line(arguments, words, capsys):
+def test_what_the_command_cannot_do_is_one_error(arguments, words, capsys):
     with pytest.raises(SystemExit, match="2"):
         prepare.main("made", kernels_triton.KERNELS, lambda: None, lambda program: None, arguments)
-    assert words in on_stderr(capsys)
+    assert words in the_error(capsys)
 
 
 def test_a_target_without_dependent_launch_takes_another_kernel(monkeypatch, capsys):

@@ -149,7 +149,8 @@ def test_help_waits_for_neither_torch_nor_a_kernel(tmp_path):
         (["--workload", "router", "--tokens", "none"], "accepted: positive integers"),
         (
             ["--workload", "router", "--only", "tritn"],
-            "--only is 'tritn'; accepted: names that `python bench/compare.py --list -v` lists, the nearest: triton",
+            "--only is 'tritn'; accepted: names and parts of names that `python bench/compare.py --list -v` lists, "
+            "the nearest: triton",
         ),
         (["--workload", "router", "--candidate", "x"], "accepted: FILE.py:FUNCTION"),
         (["--workload", "router", "--candidate", "no_such.py:f"], "there is no file no_such.py"),
@@ -486,6 +487,16 @@ def test_without_a_gpu_the_file_that_answers_is_shown_and_the_others_are_named(n
     shown = capsys.readouterr().out
     assert "recorded in results/h200/router-nk.jsonl" in shown and "recorded in results/h200/former" not in shown
     assert "  h200/former.jsonl: 3 rows, Triton 3.6.0, 2026-11-21\n" in shown
+
+
+def test_without_a_gpu_a_file_answers_only_where_one_who_was_asked_for_passed(no_gpu, capsys, tmp_path):
+    others = [row("triton/atomic", 64, 8.5), row("triton/data_parallel", 64, 20.0)]  # with more kernels
+    recorded(tmp_path, row(BASELINE, 64), *others, replace(row(VECTOR, 64), status="crashed", timing={}))
+    recorded(tmp_path, row(BASELINE, 64), row(VECTOR, 64, 7.0), name="former")
+    assert run_command(compare.main, ["--workload", "router", "--only", VECTOR]) == 0
+    shown = capsys.readouterr().out
+    assert "recorded in results/h200/former.jsonl" in shown and "recorded in results/h200/router-nk" not in shown
+    assert "  h200/router-nk.jsonl: 2 rows, " in shown
 
 
 def test_without_a_gpu_the_table_of_winners_has_at_most_100_columns(no_gpu, capsys, monkeypatch):

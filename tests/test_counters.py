@@ -292,7 +292,7 @@ def test_it_needs_a_gpu(monkeypatch, capsys):
     [
         (ROUTER, "ncu is not on PATH; it comes with"),
         (["--only", VECTOR], "--problem NAME or --shape MxNxK is needed"),
-        ([*ROUTER, "--only", "nobody"], "--only is 'nobody'; accepted: names that"),
+        ([*ROUTER, "--only", "nobody"], "--only is 'nobody'; accepted: names and parts of"),
         ([*ROUTER, "--output", __file__], "is there already"),
     ],
 )

@@ -101,13 +101,17 @@ def test_a_kernel_that_splits_k_alone_in_its_language_is_no_choice():
     """Timed beside somebody's published kernel, say: it does not say which kernel to take."""
     alone = [row(), row("triton/decompose_k.vector", us=5.0), row("published_triton/decompose_k.first", us=6.0)]
     assert times.measured({Path("x.jsonl"): alone}) == []
-    rows = [*alone, row("triton/decompose_k.vector_unfused", us=7.0), row("tilus/semaphore.fp32", us=8.0)]
-    (entry,) = times.measured({Path("x.jsonl"): rows})
+    (entry,) = times.measured({Path("x.jsonl"): [*alone, row("triton/decompose_k.vector_unfused", us=7.0)]})
     assert entry["us"] == {
         "torch/mm": 10.0,
         "triton/decompose_k.vector": 5.0,
         "triton/decompose_k.vector_unfused": 7.0,
     }
+    both = [row(), row(FASTER, us=5.0), row(DETERMINISTIC, us=7.0), row("tilus/cluster", us=6.0)]
+    (entry,) = times.measured({Path("x.jsonl"): both})
+    assert set(entry["us"]) == {BASELINE, FASTER, DETERMINISTIC}
+    (entry,) = times.measured({Path("x.jsonl"): [row(), row("tilus/data_parallel", us=6.0), row(FASTER, us=5.0)]})
+    assert set(entry["us"]) == {BASELINE, "tilus/data_parallel"}
 
 
 def test_the_farther_the_measured_problem_the_more_it_must_have_won_by():

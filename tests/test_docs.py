@@ -609,6 +609,27 @@ def test_the_map_names_a_kernel_where_its_language_leads_by_more_than_two_runs_d
     assert "two runs of one config lie up to 4.2 % apart" in table.foot
 
 
+def test_the_map_holds_a_kernel_against_the_other_languages_fastest_at_each_problem(results, tmp_path):
+    """Of tilus' two kernels FP32 is the faster over both problems, and at T = 8 the other one is."""
+    two_runs(tmp_path, (1, 8.0, 9.0), (8, 8.0, 9.0))
+    file = Journal(tmp_path / "results" / "h200" / "router-nk.jsonl")
+    file.append(row("tilus/cluster", 1, 12.0))
+    file.append(row("tilus/cluster", 8, 8.2))
+    (line,) = docs.which_kernel("h200", ["router-nk:*"]).lines
+    assert line[2:] == [
+        f"{VECTOR}; either on 1 of 2",
+        "decompose_k.vector, 1.25",
+        "semaphore.fp32, 1.11",
+        "2.5 to 12.5",
+    ]
+
+
+def test_a_problem_at_which_the_other_language_leads_is_of_another_rule(results, tmp_path):
+    two_runs(tmp_path, (1, 6.0, 9.0), (8, 9.0, 8.0))
+    with pytest.raises(ValueError, match=f"tilus leads {VECTOR} at 8x256x7168-bf16-nk"):
+        docs.which_kernel("h200", ["router-nk:*"])
+
+
 @pytest.mark.parametrize(
     ("rules", "told"),
     [

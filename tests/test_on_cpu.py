@@ -5,7 +5,7 @@ import textwrap
 import pytest
 import tilus
 import torch
-from said import on_stderr
+from said import the_error
 from tilus import float32, int32, void_p
 from tilus.utils import cdiv
 
@@ -94,7 +94,7 @@ def test_orders_are_explored_and_a_seed_repeats_one(file, capsys):
 def test_a_wrong_call_is_one_error(file, arguments, words, capsys):
     with pytest.raises(SystemExit):
         main([file, *arguments])
-    assert words in on_stderr(capsys)
+    assert words in the_error(capsys)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_wrong_call_is_one_error(file, arguments, words, capsys):
 def test_a_script_that_is_not_there_is_one_error(file, name, words, capsys, tmp_path):
     with pytest.raises(SystemExit):
         main([str(tmp_path / name)])
-    assert words in on_stderr(capsys)
+    assert words in the_error(capsys)
 
 
 @tilus.autotune("block", [48, 64, 128])

@@ -40,7 +40,14 @@ def test_overlapping_intervals_are_a_tie(old, new, verdict):
 
 @pytest.mark.parametrize(
     ("within", "between", "verdict"),
-    [(0.0, {}, "slower"), (0.06, {}, "tie"), (0.0, {"cold": 0.06}, "tie"), (0.04, {"cold": 0.04}, "slower")],
+    [
+        (0.0, {}, "slower"),
+        (0.06, {}, "tie"),
+        (0.0, {"cold": 0.06}, "tie"),
+        (0.04, {"cold": 0.04}, "slower"),
+        (0.0, {"cold": 0.04, "graph": 0.06}, "slower"),
+        (0.0, {"warm": 0.04, "graph": 0.06}, "tie"),  # cold was not run twice
+    ],
 )
 def test_what_two_runs_differ_by_anyway_is_a_tie(within, between, verdict):
     """Speed-ups 5 % apart, whose intervals do not overlap."""

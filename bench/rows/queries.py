@@ -163,11 +163,16 @@ def apart(rows: Iterable[Row], again: Iterable[Row]) -> dict[TimingName, list[fl
     return found
 
 
+def run_to_run(known: Mapping[TimingName, float], timing: TimingName) -> float:
+    """How far two runs lie apart, of what `between_runs` gives; of a timing that was not run twice the largest share
+    that is known, 0 where none is."""
+    return known.get(timing, max(known.values(), default=0.0))
+
+
 def noise(row: Row, timing: TimingName) -> float:
     """The share below which a lead is none: the baseline's noise against itself in that run or, where it is more, how
-    far two runs on that device lie apart. Where no two were timed so, the farthest by any of its clocks."""
-    known = between_runs(row.environment.device)
-    return max(row.noise.get(timing, 0.0), known.get(timing, max(known.values(), default=0.0)))
+    far two runs on that device lie apart."""
+    return max(row.noise.get(timing, 0.0), run_to_run(between_runs(row.environment.device), timing))
 
 
 def leads(one: Row, other: Row, timing: TimingName) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from triton_vs_tilus.bench.rows.queries import run_to_run
 from triton_vs_tilus.bench.rows.row import PASSED, TIMINGS, Row, TimingName, TimingRecord
 
 
@@ -13,7 +14,7 @@ class Change:
     speedup  the new speed-up over the old, each against the baseline of its own run: what slows the whole machine
              cancels
     verdict  'faster' or 'slower': the 95 % intervals of the two speed-ups do not overlap, and they differ by more than
-             two runs of the same configs do; else 'tie'
+             two runs of one config do; else 'tie'
              'baseline': the speed-ups are 1 by definition
              'broken': passed before, and now failed, has no row on a problem that has others, or lacks a timing that
              was asked for
@@ -35,8 +36,9 @@ def changes(
 ) -> list[Change]:
     """A change for each row that both hold and each timing that both have; and what `new` lacks of its own problems.
 
-    between_runs: how far two runs of the same configs lie apart, as of queries.between_runs. Where it is not known, the
-    noise of the baseline against itself within either run stands for it, which is less.
+    between_runs: how far two runs of one config lie apart, as of queries.between_runs: of one command, or of two that
+    time the same configs. Where none is known, the noise of the baseline against itself within either run stands for
+    it, which is less.
     """
     before = {(row.problem.name, row.contender): row for row in old}
     after = {(row.problem.name, row.contender): row for row in new}
@@ -48,7 +50,7 @@ def changes(
             for timing in TIMINGS:
                 if timing in now.timing and timing in was.timing:
                     within = max(was.noise.get(timing, 0.0), now.noise.get(timing, 0.0))
-                    noise = max(within, (between_runs or {}).get(timing, 0.0))
+                    noise = max(within, run_to_run(between_runs or {}, timing))
                     found.append(_change(*where, timing, was.timing[timing], now.timing[timing], noise))
                 elif timing in now.asked and timing in was.timing:
                     found.append(Change(*where, timing, None, None, None, "broken", f"not timed: {now.message}"))

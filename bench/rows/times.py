@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from triton_vs_tilus.bench.rows import queries
@@ -28,7 +28,8 @@ def measured(files: Mapping[Path, Sequence[Row]]) -> list[Measured]:
         plain = queries.timed_together([row for row in rows if row.problem.is_plain_product], "cold")
         for together in queries.by_problem(plain).values():
             problem = together[0].problem.to_problem()
-            us = _choices({row.contender: row.timing["cold"].median_us for row in together if _takes_part(row)})
+            choices = _choices({row.contender for row in together if _takes_part(row)})
+            us = {row.contender: round(row.timing["cold"].median_us, 3) for row in together if row.contender in choices}
             if BASELINE not in us or len(us) == 1:
                 continue
             found = Measured(problem=problem.key, rows=path.stem, us=dict(sorted(us.items())))
@@ -48,12 +49,16 @@ def text(entries: Iterable[Measured]) -> str:
     return f"[\n{lines}\n]\n"
 
 
-def _choices(us: Mapping[str, float]) -> dict[str, float]:
-    """torch.mm, and of each language its kernels where there are several or the unsplit one is among them. One that
-    splits K, timed beside someone else's kernel, does not say which to take."""
-    of_language = Counter(name.partition("/")[0] for name in us)
-    chosen = {language for language, count in of_language.items() if count > 1 or f"{language}/data_parallel" in us}
-    return {name: round(time, 3) for name, time in us.items() if name == BASELINE or name.partition("/")[0] in chosen}
+def _choices(names: Collection[str]) -> set[str]:
+    """torch.mm, and the kernels of each language that has several, or at least the unsplit one. One kernel that splits
+    K, alone in its language, does not say which to take."""
+    of_language = Counter(name.split("/")[0] for name in names)
+    unsplit = {name.split("/")[0] for name in names if name.endswith("/data_parallel")}
+    return {
+        name
+        for name in names
+        if name == BASELINE or of_language[name.split("/")[0]] > 1 or name.split("/")[0] in unsplit
+    }
 
 
 def _takes_part(row: Row) -> bool:

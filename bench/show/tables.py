@@ -610,7 +610,7 @@ def markdown(rows: Sequence[Row]) -> str:
 def changes_table(
     found: Sequence[Change], new: Sequence[Row], old: Sequence[Row], known: Mapping[TimingName, float]
 ) -> Table:
-    """known: how far two runs of the same configs lie apart."""
+    """known: how far two runs of one config lie apart: of one command, or of two that time the same configs."""
     lines = []
     for change in found:
         times = ["", "", ""]
@@ -625,7 +625,7 @@ def changes_table(
     foot += f"speed-ups over {baseline_name([*new, *old])}, each of its own run, and their intervals. "
     apart = ", ".join(f"{timing} {share:.1%}" for timing, share in known.items())
     foot += (
-        f"Two runs of one config lie up to {apart} apart: less is a tie. "
+        f"Two runs of one config lie up to {apart} apart: less is a tie, of another timing less than the largest. "
         if known
         else ("Nothing was run twice on this device: less than the noise within the runs is a tie. ")
     )

@@ -33,11 +33,15 @@ def winners_table(rows: Sequence[Row], title: str) -> Table:
 
 def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -> Table:
     """A line a rule, the answers at the problems that it is for: the kernel to take, which is the fastest over all of
-    them by the geometric mean, and the best of each language. recorded: at all problems of their files."""
+    them by the geometric mean, and the best of each language. recorded: at all problems of their files.
+
+    Raises ValueError where the other language leads the kernel to take at one of these problems: it is of another rule.
+    """
     bests = [f"best of {language.value}, x cuBLAS" for language in LANGUAGES]
     header = ["M x N x K", "where", "take", *bests, "lead of the\nlanguage, %"]
     foot = "Cold L2, median. x cuBLAS: speed over torch.mm, and with ReLU over torch.mm and a launch of ReLU; of w4a16 "
-    foot += "over torch.mm on the dequantized weight. *Either*: no lead beyond intervals and run-to-run noise"
+    foot += "over torch.mm on the dequantized weight. Lead: over the other language's fastest kernel at each problem. "
+    foot += "*Either*: no lead beyond intervals and run-to-run noise"
     device, timing = recorded[0].fastest.environment.device, recorded[0].timing
     if (apart := between_runs(device).get(timing)) is not None:
         foot += f": two runs of one config lie up to {100 * apart:.1f} % apart"
@@ -50,23 +54,18 @@ def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -
 
 
 def _rule(answers: Sequence[Answer]) -> list[str]:
-    """What to take, the best of each language, and the lead. On each problem the kernel is held against the other
-    language's fastest there. Raises ValueError where that leads: the problem wants a rule of its own."""
+    """What to take, the best of each language, and the lead over the other language's fastest at each problem."""
     bests = {language: _best(answers, language.value) for language in LANGUAGES}
     first, second = sorted(bests.values(), key=lambda rows: -_mean(answers, rows))
-    faced = list(zip(answers, first, second, strict=True))
+    others = [answer.best_of(second[0].language) for answer in answers]
+    faced = [(answer, row, other) for answer, row, other in zip(answers, first, others, strict=True) if other]
     shares = [answer.us(other) / answer.us(row) - 1 for answer, row, other in faced]
     names = list(dict.fromkeys(rows[0].contender.partition("/")[2] for rows in (first, second)))
-    other_language = second[0].language
-    rivals = [
-        next(row for row in answer.rows if is_kernel(row) and row.language == other_language) for answer in answers
-    ]
-    for answer, row, rival in zip(answers, first, rivals, strict=True):
-        if leads(rival, row, answer.timing):
-            raise ValueError(f"{row.problem.name}: {rival.contender} leads {row.contender}, which is taken with others")
-    ties = sum(not leads(row, rival, answer.timing) for answer, row, rival in zip(answers, first, rivals, strict=True))
+    ties = sum(not leads(row, other, answer.timing) for answer, row, other in faced)
     if _mean(answers, first) <= 1:
         take = "torch.mm"
+    elif behind := [answer.fastest.problem.name for answer, row, other in faced if leads(other, row, answer.timing)]:
+        raise ValueError(f"{second[0].language} leads {first[0].contender} at {', '.join(behind)}: another rule's")
     elif ties == len(faced):
         take = f"either: {names[0]}" if len(names) == 1 else f"{first[0].contender} or {second[0].contender}"
     else:
