@@ -41,6 +41,7 @@ NARROW = Matmul(5, 18, 130, torch.float16)  # rows of 4-byte multiples alone
 SPILLS = {
     "tilus/cluster": "12 bytes, at [K, N], in a config of the kernel before; ptxas stops at 80 registers by itself",
     "tilus/last_arriver": "16 bytes, in the config that the search found fastest at [K, N]",
+    "triton/w4a16.sliced_k": "12 bytes in Triton 3.7, with 16 rows, in the config that the search found fastest in 3.6",
     "tilus/data_parallel": "24 bytes, in the heuristic at [K, N], where ptxas stops at 64 registers by itself",
 }
 
