@@ -51,7 +51,7 @@ class Measuring:
         for count in range(2):
             built(count, 1)
 
-    def __call__(self, workload, problem, kernels, options, child, builders):
+    def __call__(self, workload, problem, kernels, options, child, searching, builders):
         self.order.append(("measured", problem.m))
         for kernel in kernels:
             if self.stop_after is not None and len(self.asked) == self.stop_after:
@@ -724,12 +724,14 @@ def test_list_does_not_say_that_what_the_cpu_checks_sits_out(no_gpu, capsys):
     assert "triton: runs in Triton's interpreter" in shown
 
 
-def test_each_problems_programs_are_built_before_it_is_measured_and_never_while_it_is(gpu, capsys, tmp_path):
-    router = ["--workload", "router", "--tokens", "1,16", "--only", VECTOR]
+def test_programs_are_built_before_their_problem_is_measured_and_never_while_one_is(gpu, capsys, tmp_path):
+    """Of one problem, then of twice as many at once."""
+    router = ["--workload", "router", "--tokens", "1,16,32,64", "--only", VECTOR]
     assert run_command(compare.main, router) == 0
-    assert gpu.order == [("built", 1), ("measured", 1), ("built", 16), ("measured", 16)]
-    built = [(problem.m, [kernel.full_name for kernel in kernels]) for problem, kernels in gpu.built]
-    assert built == [(m, [BASELINE, VECTOR]) for m in (1, 16)]
+    built, measured = [[(what, m) for m in (1, 16, 32, 64)] for what in ("built", "measured")]
+    assert gpu.order == [built[0], measured[0], *built[1:3], *measured[1:3], built[3], measured[3]]
+    named = [(problem.m, [kernel.full_name for kernel in kernels]) for problem, kernels in gpu.built]
+    assert named == [(m, [BASELINE, VECTOR]) for m in (1, 16, 32, 64)]
     assert "1x256x7168-bf16-nk: 0 of 1 programs built" in on_stderr(capsys)
 
 

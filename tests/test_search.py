@@ -14,6 +14,7 @@ from msgspec import structs
 
 from triton_vs_tilus.bench import workloads
 from triton_vs_tilus.bench.contenders import all_contenders, find
+from triton_vs_tilus.bench.measure.process import Child
 from triton_vs_tilus.bench.rows.row import EnvironmentRecord, ProblemRecord, SearchRecord
 from triton_vs_tilus.bench.search import build, cache, search
 from triton_vs_tilus.bench.search.build import builders
@@ -180,33 +181,30 @@ def test_leaders_stand_where_nobody_else_enters():
 def in_process(tuned_tables, tmp_path, monkeypatch):
     """tune without a device: what is built at each stage, by kernel."""
 
-    class InProcess:
-        def __init__(self, deadline_s):
-            self.deadline_s = deadline_s
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_): ...
-
-        def call(self, function, *_):
-            return (EnvironmentRecord(device="none"), "none") if function is search._identity else None
-
     def built(problem, chosen, *_):
         stages.append(dict(chosen))
         return {name: {} for name in chosen}, dict.fromkeys(chosen, 1.5)
 
     stages = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(search, "Child", InProcess)
     monkeypatch.setattr(search, "build_all", built)
     monkeypatch.setattr(search._Trial, "check", lambda trial, config: None)
     return stages
 
 
+class InProcess:
+    """Stands for a Child: it is on a device, and does nothing."""
+
+    deadline_s = 1
+
+    def call(self, function, *_):
+        return (EnvironmentRecord(device="none"), "none") if function is search._identity else None
+
+
 def tuned_here(*kernels) -> dict[str, SearchResult]:
+    child, device = InProcess(), torch.device("cuda")
     with builders(1) as children:
-        return search.tune(PROBLEM, kernels, "quick", builders=children, deadline_s=1, device=torch.device("cuda"))
+        return search.tune(PROBLEM, kernels, "quick", child=child, builders=children, device=device)
 
 
 def test_a_leader_of_the_other_language_is_matched_first():
@@ -419,8 +417,9 @@ def test_every_kernel_can_be_searched(kernel, tuned_tables):
 
 
 def test_a_search_needs_a_gpu():
+    child, device = InProcess(), torch.device("cpu")
     with builders(1) as children, pytest.raises(ValueError, match="CUDA"):
-        search.tune(PROBLEM, [made_up()], "quick", builders=children, deadline_s=1, device=torch.device("cpu"))
+        search.tune(PROBLEM, [made_up()], "quick", child=child, builders=children, device=device)
 
 
 def test_kept_searches_come_back(tmp_path, tuned_tables):
@@ -509,9 +508,9 @@ def test_an_entry_tells_its_search(tuned_tables):
 def test_a_quick_search_on_the_device(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kernel, device = find("triton/decompose_k.vector"), torch.device("cuda", torch.cuda.current_device())
-    with builders(60) as children:
+    with Child(60) as child, builders(60) as children:
         found, again = (
-            search.tune(PROBLEM, [kernel], "quick", builders=children, deadline_s=60, device=device)[kernel.full_name]
+            search.tune(PROBLEM, [kernel], "quick", child=child, builders=children, device=device)[kernel.full_name]
             for _ in range(2)
         )
     assert found.config is not None and found.confirmed_us > 0

@@ -77,7 +77,7 @@ def rows_of(functions: Iterable[str], options: Options, problem: Matmul) -> dict
     """The rows of these adversaries, and that of the baseline by its own name."""
     contenders = [find(BASELINE), *(find(name_of(function)) for function in functions)]
     with Child(options.deadline_s) as child, builders(options.deadline_s) as children:
-        rows = list(measure("test", problem, contenders, options, child, children))
+        rows = list(measure("test", problem, contenders, options, child, child, children))
     assert sorted(row.contender for row in rows) == sorted(kernel.full_name for kernel in contenders)
     return {row.contender.rpartition(":")[2]: row for row in rows}
 

@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -50,9 +50,10 @@ WARM_UP_S = 0.3
 JUDGED_ROUNDS = 3
 ENERGY_S = 0.5
 CLOCK_SHARE = 0.95  # of the median SM clock of the run, below which a round is measured again
-FIRST_BACKLOG_S = 1e-3  # for COLD_LAUNCHES calls
+LEAST_BACKLOG_S = 1e-3  # for COLD_LAUNCHES calls
 REPLAY_BACKLOG_S = 2e-4  # for the one call that replays a graph
 LONGEST_BACKLOG_S = 0.5  # a call that outlasts it waits for the GPU
+BACKLOG_SPARE = 1.5  # times what the host took to enqueue the turn before
 
 # Called with the name of the contender that runs from here on.
 Announce = Callable[[str], None]
@@ -287,28 +288,33 @@ def cold_sets(bytes_per_set: int, l2_bytes: int) -> int:
 
 
 class _Queued:
-    """A turn whose work is all enqueued before the GPU starts any of it. backlog_s: of the first delay."""
+    """A turn whose work is all enqueued before the GPU starts any of it. least_backlog_s: the shortest delay, the first
+    one's."""
 
-    def __init__(self, contenders: Sequence[Timed], device: DeviceClock, backlog_s: float):
+    def __init__(self, contenders: Sequence[Timed], device: DeviceClock, least_backlog_s: float):
         self.device = device
-        self.backlog_s = dict.fromkeys((c.name for c in contenders), backlog_s)
+        self.least_backlog_s = least_backlog_s
+        self.backlog_s = dict.fromkeys((c.name for c in contenders), least_backlog_s)
 
     def behind_backlog(
         self, timed: Timed, sets: Sequence[int], enqueue: Callable[[], list[tuple[Any, Any]]]
     ) -> list[float]:
         """Microseconds between the event pairs that `enqueue` returns, on these sets. Where the delay ended before the
-        host had enqueued everything, the delay is doubled and the turn repeated. Raises NotTimed past
-        LONGEST_BACKLOG_S."""
+        host had enqueued everything, the delay is doubled and the turn repeated; else the next one is by what the host
+        took, as a first call takes longest. Raises NotTimed past LONGEST_BACKLOG_S."""
         device, name = self.device, timed.name
         while True:
             timed.refill(sorted(set(sets)))  # before the delay, which need not cover it
             device.delay(self.backlog_s[name])
             delay_end = device.record()
+            since = device.now()
             pairs = enqueue()
+            took_s = device.now() - since
             covered = not device.done(delay_end)
             times = [device.elapsed_us(*pair) for pair in pairs]
             device.synchronize()
             if covered:
+                self.backlog_s[name] = max(self.least_backlog_s, BACKLOG_SPARE * took_s)
                 return times
             self.backlog_s[name] *= 2
             if self.backlog_s[name] > LONGEST_BACKLOG_S:
@@ -317,7 +323,7 @@ class _Queued:
 
 class _Cold(_Queued):
     def __init__(self, contenders: Sequence[Timed], device: DeviceClock, announce: Announce):
-        super().__init__(contenders, device, FIRST_BACKLOG_S)
+        super().__init__(contenders, device, LEAST_BACKLOG_S)
         self.next_set = 0
         self.at_a_time = dict.fromkeys((c.name for c in contenders), COLD_LAUNCHES)
         self.sets = len(contenders[0].argument_sets)
@@ -352,7 +358,7 @@ class _Cold(_Queued):
                 if count == 1:
                     raise
                 self.at_a_time[timed.name] = count // 2
-                self.backlog_s[timed.name] = FIRST_BACKLOG_S
+                self.backlog_s[timed.name] = self.least_backlog_s
         return times, results
 
     def _enqueue(self, timed: Timed, places: Sequence[int], results: Results) -> list[tuple[Any, Any]]:
@@ -520,6 +526,7 @@ def _judge(timed: Timed, results: Results) -> None:
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """No garbage collection: inside a capture it may unload a kernel, which ends the capture; in a call it is noise."""
+    _keep_what_is_loaded()
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()
@@ -528,6 +535,13 @@ def _no_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@cache
+def _keep_what_is_loaded() -> None:
+    """Collections pass over torch, the compilers and all contenders from here on: a walk through them takes 0.2 s."""
+    gc.collect()
+    gc.freeze()
 
 
 def first_line(error: BaseException) -> str:

@@ -35,8 +35,11 @@ from triton_vs_tilus.common.problem import Problem
 from triton_vs_tilus.common.tuned import device_slug
 
 LOG = logging.getLogger("bench")
+MOST_BUILT = 16  # problems whose programs are built at once
 CHECKERS = 8  # processes at most that check on the CPU: each has imported torch and all kernels, some 1 GB
 ALIKE = ("device", "gpus", "torch", "triton", "tilus")  # of the environment, the same in all rows of a journal
+
+Left = tuple[str, Problem, list[Kernel]]  # what is left to measure of a workload's problem
 
 
 class JournalError(ValueError):
@@ -213,9 +216,7 @@ def _append_new(journal: Journal, rows: Sequence[Row]) -> None:
             journal.append(row)
 
 
-def _left(
-    plan: Plan, problems: Sequence[tuple[str, Problem]], done: set[Key]
-) -> list[tuple[str, Problem, list[Kernel]]]:
+def _left(plan: Plan, problems: Sequence[tuple[str, Problem]], done: set[Key]) -> list[Left]:
     """The problems with the contenders that there are no rows of."""
     asked = tuple(sorted(plan.options.timings))
     left = []
@@ -227,32 +228,44 @@ def _left(
     return left
 
 
-def _measure(
-    left: Sequence[tuple[str, Problem, list[Kernel]]], options: Options, journal: Journal, progress: Progress
-) -> None:
-    """Problem by problem: builds what its contenders will launch, with nothing timed meanwhile; then times them.
+def _measure(left: Sequence[Left], options: Options, journal: Journal, progress: Progress) -> None:
+    """Some problems at a time: builds what their contenders will launch, with nothing timed meanwhile; then times them.
 
     What a search finds goes into the device's table after each problem, as the next search begins with it. Raises
     JournalError on a host whose launches cost otherwise than those of the rows that the journal held.
     """
     held = journal.rows()
-    with Child(options.deadline_s, progress.running) as child, build.builders(options.deadline_s) as builders:
-        for workload, problem, missing in left:
+    with (
+        Child(options.deadline_s, progress.running) as child,
+        Child(options.deadline_s) as searching,
+        build.builders(options.deadline_s) as builders,
+    ):
+        for together in _batches(left):
             if options.tune == "off":  # a search builds its own
                 build.build_ahead(
-                    [(problem, missing)],
+                    [(problem, missing) for _, problem, missing in together],
                     builders=builders,
                     child=child,
                     device=options.torch_device,
-                    built=partial(progress.building, problem),
+                    built=partial(progress.building, together[0][1]),
                 )
-            progress.measuring(problem)
-            rows = []
-            for row in worker.measure(workload, problem, missing, options, child, builders):
-                _check_host(held, row)
-                journal.append(row)
-                rows.append(row)
-                progress.measured(row)
-            if options.tune != "off":
-                write_table(device_slug(rows[0].environment.device), rows)
-            progress.finished(rows)
+            for workload, problem, missing in together:
+                progress.measuring(problem)
+                rows = []
+                for row in worker.measure(workload, problem, missing, options, child, searching, builders):
+                    _check_host(held, row)
+                    journal.append(row)
+                    rows.append(row)
+                    progress.measured(row)
+                if options.tune != "off":
+                    write_table(device_slug(rows[0].environment.device), rows)
+                progress.finished(rows)
+
+
+def _batches(left: Sequence[Left]) -> Iterator[Sequence[Left]]:
+    """What is built at once, so that no CPU waits for the last program of each problem: one problem, so that its table
+    comes soon, then twice as many each time, up to MOST_BUILT."""
+    begin, count = 0, 1
+    while begin < len(left):
+        yield left[begin : begin + count]
+        begin, count = begin + count, min(2 * count, MOST_BUILT)

@@ -229,13 +229,15 @@ def measure(
     kernels: Sequence[Kernel],
     options: Options,
     child: Child,
+    searching: Child,
     builders: Children,
 ) -> Iterator[Row]:
     """One row per kernel as soon as it is known: failures at once, timed ones together at the end.
 
-    kernels   all of the problem's operation. The baseline is timed even where it is not among them, without a row
-    child     checks and times
-    builders  compile what a search tries
+    kernels    all of the problem's operation. The baseline is timed even where it is not among them, without a row
+    child      checks and times
+    searching  does so in a search
+    builders   compile what a search tries
 
     Raises RuntimeError where no worker process can be started.
     """
@@ -248,7 +250,7 @@ def measure(
 
     asked = {kernel.full_name: kernel for kernel in kernels}
     is_timed = options.torch_device.type == "cuda" and bool(options.timings)
-    searched = _searched(problem, kernels, options, builders)
+    searched = _searched(problem, kernels, options, searching, builders)
     results: dict[str, Result] = {}
     for name in dict.fromkeys([baseline, *asked] if is_timed else asked):
         found = searched.get(asked[name].tuned_as or name) if name in asked else None
@@ -305,7 +307,7 @@ def _environment(device: torch.device, *, announce: Announce) -> EnvironmentReco
 
 
 def _searched(
-    problem: Problem, kernels: Sequence[Kernel], options: Options, builders: Children
+    problem: Problem, kernels: Sequence[Kernel], options: Options, searching: Child, builders: Children
 ) -> dict[str, SearchResult]:
     if options.tune == "off":
         return {}
@@ -313,8 +315,8 @@ def _searched(
         problem,
         kernels,
         options.tune,
+        child=searching,
         builders=builders,
-        deadline_s=options.deadline_s,
         device=options.torch_device,
     )
 

@@ -45,12 +45,16 @@ def tune(
     kernels: Sequence[Kernel],
     budget: str,
     *,
+    child: Child,
     builders: Children,
-    deadline_s: float,
     device: torch.device,
     seed: int = 0,
 ) -> dict[str, SearchResult]:
-    """A search per kernel that has configs of its own for this problem, by full name. budget: a key of BUDGETS.
+    """A search per kernel that has configs of its own for this problem, by full name.
+
+    budget    a key of BUDGETS
+    child     checks and times; its deadline is at most the budget's seconds from here on
+    builders  compile
 
     Results are kept in the user's cache (search.cache), and taken from there. Raises ValueError on a device without a
     clock.
@@ -58,65 +62,64 @@ def tune(
     if device.type != "cuda":
         raise ValueError(f"device is {device}; accepted: a CUDA device, as configs are compared by their time")
     limit = BUDGETS[budget]
-    with Child(deadline_s) as child:
-        versions, slug = child.call(_identity, device)
-        results: dict[str, SearchResult] = {}
-        paths = {
-            kernel.full_name: cache.path_of(kernel, problem, budget, versions)
-            for kernel in kernels
-            if not kernel.tuned_as and kernel.supports(problem, None) is None and kernel.configs(problem)
-        }
-        racing: list[Kernel] = []
-        for kernel in kernels:
-            name = kernel.full_name
-            if name in paths and paths[name].exists():
-                results[name] = cache.load(kernel, paths[name])
-                log.info("%s %s: kept from an earlier run: %s", problem.name, name, results[name])
-            elif name in paths:
-                racing.append(kernel)
-        trials = [_Trial(child, problem, kernel.full_name, device, seed) for kernel in racing]
-        spaces = {kernel.full_name: kernel.configs(problem) for kernel in racing}
-        races = {trial.name: Race(limit, trial.check, trial.time, spaces[trial.name]) for trial in trials}
-        child.deadline_s = min(deadline_s, limit.seconds)
+    versions, slug = child.call(_identity, device)
+    results: dict[str, SearchResult] = {}
+    paths = {
+        kernel.full_name: cache.path_of(kernel, problem, budget, versions)
+        for kernel in kernels
+        if not kernel.tuned_as and kernel.supports(problem, None) is None and kernel.configs(problem)
+    }
+    racing: list[Kernel] = []
+    for kernel in kernels:
+        name = kernel.full_name
+        if name in paths and paths[name].exists():
+            results[name] = cache.load(kernel, paths[name])
+            log.info("%s %s: kept from an earlier run: %s", problem.name, name, results[name])
+        elif name in paths:
+            racing.append(kernel)
+    trials = [_Trial(child, problem, kernel.full_name, device, seed) for kernel in racing]
+    spaces = {kernel.full_name: kernel.configs(problem) for kernel in racing}
+    races = {trial.name: Race(limit, trial.check, trial.time, spaces[trial.name]) for trial in trials}
+    child.deadline_s = min(child.deadline_s, limit.seconds)
 
-        def enter(chosen: dict[str, list[Config]]) -> None:
-            not_built, seconds = build_all(problem, chosen, builders, device)
-            for name, configs in chosen.items():
-                races[name].result.build_seconds += seconds[name]
-                child.call(_prepare, problem, device, seed)
-                races[name].enter(configs, not_built[name])
-
-        def leader(name: str) -> list[Config]:
-            """At most one config: the leader of a kernel in this search, in a kept one, or in the device's table."""
-            if name in races:
-                return races[name].leaders[:1]
-            if name in results:
-                config = results[name].config
-                return [] if config is None else [config]
-            for known in contenders.all_contenders():
-                if known.full_name == name:
-                    config, source = tuned.pick(known, problem, slug)
-                    return [config] if source == "tuned" else []
-            return []
-
-        def refined(kernel: Kernel) -> list[Config]:
-            race = races[kernel.full_name]
-            allowed = tries(kernel, problem, limit)
-            left = 0 if race.result.out_of_time or allowed is None else max(0, allowed - len(race.entered))
-            near: list[Config] = []
-            siblings = [config for name in siblings_of(kernel) for config in leader(name)]
-            for leaders in (leader(twin_of(kernel)), siblings):
-                near += neighbours(kernel, problem, leaders, race.entered.union(near), left // REFINING)
-            return near + neighbours(kernel, problem, race.leaders, race.entered.union(near), left - len(near))
-
-        enter({kernel.full_name: first_tries(kernel, problem, limit, slug) for kernel in racing})
-        enter({kernel.full_name: refined(kernel) for kernel in racing})
-        for name, race in races.items():
+    def enter(chosen: dict[str, list[Config]]) -> None:
+        not_built, seconds = build_all(problem, chosen, builders, device)
+        for name, configs in chosen.items():
+            races[name].result.build_seconds += seconds[name]
             child.call(_prepare, problem, device, seed)
-            results[name] = race.confirmed()
-            log.info("%s %s: %s", problem.name, name, results[name])
-            cache.store(results[name], paths[name])
-        return results
+            races[name].enter(configs, not_built[name])
+
+    def leader(name: str) -> list[Config]:
+        """At most one config: the leader of a kernel in this search, in a kept one, or in the device's table."""
+        if name in races:
+            return races[name].leaders[:1]
+        if name in results:
+            config = results[name].config
+            return [] if config is None else [config]
+        for known in contenders.all_contenders():
+            if known.full_name == name:
+                config, source = tuned.pick(known, problem, slug)
+                return [config] if source == "tuned" else []
+        return []
+
+    def refined(kernel: Kernel) -> list[Config]:
+        race = races[kernel.full_name]
+        allowed = tries(kernel, problem, limit)
+        left = 0 if race.result.out_of_time or allowed is None else max(0, allowed - len(race.entered))
+        near: list[Config] = []
+        siblings = [config for name in siblings_of(kernel) for config in leader(name)]
+        for leaders in (leader(twin_of(kernel)), siblings):
+            near += neighbours(kernel, problem, leaders, race.entered.union(near), left // REFINING)
+        return near + neighbours(kernel, problem, race.leaders, race.entered.union(near), left - len(near))
+
+    enter({kernel.full_name: first_tries(kernel, problem, limit, slug) for kernel in racing})
+    enter({kernel.full_name: refined(kernel) for kernel in racing})
+    for name, race in races.items():
+        child.call(_prepare, problem, device, seed)
+        results[name] = race.confirmed()
+        log.info("%s %s: %s", problem.name, name, results[name])
+        cache.store(results[name], paths[name])
+    return results
 
 
 @dataclass
