@@ -40,8 +40,8 @@ def _skinny(sizes: Sequence[tuple[int, int]], kind: str) -> str:
 RECORDINGS = {
     "router-nk": "--workload router --timing cold,graph,warm --rounds 40",
     "router-kn": "--workload router --layout kn --timing cold,graph",
-    # On a GPU whose stand-in has the searched configs (common/tuned.py): how much of their speed they keep there.
-    "router-other-gpu": "--workload router --tokens 1,16,64,256,1024 --timing cold,graph,warm --rounds 40",
+    # On a GPU that takes what was not searched on it from a stand-in (common/tuned.py).
+    "router-other-gpu": "--workload router --timing cold,graph,warm --rounds 40",
     "router-costs": "--shape 16x256x7168 --timing graph,host --energy",  # what a launch takes of host and power
     **{
         f"router-matched-{layout}": f"--workload router --tokens 1,16,64,1024 --layout {layout} --matched --rounds 20 "
