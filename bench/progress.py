@@ -15,8 +15,8 @@ class Progress:
     def started(self, journal: Path | None, rows: int) -> None:
         """Before the first problem. rows: how many are to come."""
 
-    def building(self, problem: "Problem", built: int, programs: int) -> None:
-        """So many of a problem's programs are built; nothing is timed meanwhile."""
+    def building(self, problems: Sequence["Problem"], built: int, programs: int) -> None:
+        """So many of these problems' programs are built; nothing is timed meanwhile."""
 
     def measuring(self, problem: "Problem") -> None:
         """The problem's contenders are checked and timed from here on."""

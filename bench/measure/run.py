@@ -247,7 +247,7 @@ def _measure(left: Sequence[Left], options: Options, journal: Journal, progress:
                     builders=builders,
                     child=child,
                     device=options.torch_device,
-                    built=partial(progress.building, together[0][1]),
+                    built=partial(progress.building, [problem for _, problem, _ in together]),
                 )
             for workload, problem, missing in together:
                 progress.measuring(problem)

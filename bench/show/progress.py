@@ -80,8 +80,8 @@ class Bar(Shown):
         super().started(journal, rows)
         self._task = self._bar.add_task("", total=rows)
 
-    def building(self, problem: Problem, built: int, programs: int) -> None:
-        self._bar.update(self._task, description=f"{problem.name}: {built} of {programs} programs built")
+    def building(self, problems: Sequence[Problem], built: int, programs: int) -> None:
+        self._bar.update(self._task, description=_built(problems, built, programs))
 
     def measuring(self, problem: Problem) -> None:
         super().measuring(problem)
@@ -109,8 +109,8 @@ class Lines(Shown):
         super().started(journal, rows)
         self._rows, self._start_s = rows, time.monotonic()
 
-    def building(self, problem: Problem, built: int, programs: int) -> None:
-        self._sometimes(f"{problem.name}: {built} of {programs} programs built", now=built == 0)
+    def building(self, problems: Sequence[Problem], built: int, programs: int) -> None:
+        self._sometimes(_built(problems, built, programs), now=built == 0)
 
     def measuring(self, problem: Problem) -> None:
         super().measuring(problem)
@@ -137,6 +137,12 @@ class Lines(Shown):
     def _print(self, text: str) -> None:
         self._last_s = time.monotonic()
         print(text, file=sys.stderr, flush=True)
+
+
+def _built(problems: Sequence[Problem], built: int, programs: int) -> str:
+    first, *others = problems
+    more = f" and {len(others)} more" if others else ""
+    return f"{first.name}{more}: {built} of {programs} programs built"
 
 
 def shown(show: Callable[[Sequence[Row]], None] | None = None) -> Shown:
