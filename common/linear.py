@@ -93,9 +93,9 @@ class _Language:
         every run. out_dtype: by default that of x; of half-precision inputs also torch.float32, which keeps the sum as
         it is.
 
-        Differentiable, by products of torch. Raises TypeError for tensors of different dtypes, and for an out_dtype that
-        is none of those; ValueError for such an activation, for shapes that do not fit, and for tensors on different
-        devices.
+        Differentiable, by products of torch. Raises TypeError for tensors of different dtypes, and for an out_dtype
+        that is none of those; ValueError for such an activation, for shapes that do not fit, and for tensors on
+        different devices.
         """
         # The operator's way through torch's dispatcher takes as long as a launch.
         compute = self._on_gpu if _is_eager(x, weight, bias) else self.op
@@ -146,8 +146,8 @@ class _Language:
         the kernels' choices; for the rest torch is taken.
 
         Builds run side by side, at most 6 of a weight. They stay in the language's cache on disk.
-        Raises as `linear`, ValueError for a weight that no kernel takes or that is on no CUDA device, and for max_tokens
-        below 1; RuntimeError with the compiler's words.
+        Raises as `linear`; ValueError for a weight that no kernel takes or that is on no CUDA device, and for
+        max_tokens below 1; RuntimeError with the compiler's words.
         """
         if max_tokens < 1:
             raise ValueError(f"max_tokens is {max_tokens}; accepted: 1 or more")
