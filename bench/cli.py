@@ -148,6 +148,11 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
+def report(message: str) -> None:
+    """What a command does meanwhile, on stderr: stdout is for what it found."""
+    print(message, file=sys.stderr, flush=True)
+
+
 def add_problem_flags(parser: argparse.ArgumentParser) -> None:
     """The flags that chosen_problems reads."""
     group = parser.add_argument_group("problems")
@@ -299,6 +304,10 @@ def chosen_problems(args: argparse.Namespace, for_cpu: bool = False) -> list[tup
         raise UsageError("--workload NAME, --problem NAME or --shape MxNxK is needed; --list shows the workloads")
     if args.tokens is not None and args.workload is None:
         raise UsageError("--tokens needs --workload NAME")
+    for flag in ("layout", "dtype", "out_dtype", "epilogue"):
+        if args.workload is None and not args.shape and (given := getattr(args, flag)) is not None:
+            named = f"--{flag.replace('_', '-')} is {given}"
+            raise UsageError(f"{named}; accepted: none with --problem NAME alone, whose name says it")
     try:
         return workloads.problems(
             args.workload,
@@ -344,5 +353,7 @@ def chosen_options(args: argparse.Namespace, device: int = 0) -> "Options":
         raise UsageError(f"--timing is {args.timing!r}; accepted: of {', '.join(TIMINGS)}, with commas between")
     if args.rounds is not None and args.rounds < 1:
         raise UsageError(f"--rounds is {args.rounds}; accepted: 1 and more")
+    if args.energy and "graph" not in timings:
+        raise UsageError(f"--energy needs graph in --timing, which is {args.timing!r}")
     rounds = Options.rounds if args.rounds is None else args.rounds
     return Options(timings=timings, rounds=rounds, tune=args.tune, energy=args.energy, device=device)

@@ -263,7 +263,8 @@ def choose(
             and not any(_named(kernel, pattern) for pattern in skip)
         )
     ]
-    return [*chosen, *_all_matched(chosen)] if matched else chosen
+    chosen += _all_matched(chosen) if matched else []
+    return list({kernel.full_name: kernel for kernel in chosen}.values())  # each once, however often it is named
 
 
 def _all_matched(chosen: Sequence[Kernel]) -> list[Kernel]:

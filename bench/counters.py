@@ -46,19 +46,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problems = cli.chosen_problems(args)
     kernels = cli.chosen_contenders(args, {problem.op for _, problem in problems})
     chosen = [(name, problem, kernel) for name, problem in problems for kernel in kernels if kernel.op == problem.op]
-    report(f"counters: {output}")
+    cli.report(f"counters: {output}")
     try:
-        launches = counters.record(ncu, chosen, output, report)
+        launches = counters.record(ncu, chosen, output, cli.report)
     except counters.NcuFailed as error:
         raise UsageError(str(error)) from error
     for table in tables(launches):
         console(verbose=True).print(table)
     worked = all(launch.status in (PASSED, UNSUPPORTED) for launch in launches)
     return ExitCode.OK if worked else ExitCode.FAILED
-
-
-def report(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import contenders, workloads
-from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError, run_command
+from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError, run_command, try_file
 from triton_vs_tilus.bench.diagnostics import resources
 from triton_vs_tilus.bench.diagnostics.ptx import SHARED_LIMIT
 from triton_vs_tilus.bench.show.resources import tables, write
@@ -44,6 +44,8 @@ def parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     targets = [args.target] if args.target else TARGETS
+    if args.json is not None:
+        try_file("--json", args.json)
     try:
         kernels = [kernel for kernel in contenders.choose(contenders.all_contenders(), args.only) if kernel.build]
         shapes = [workloads.parse_shape(text) for text in args.shape]

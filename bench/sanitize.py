@@ -52,23 +52,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from error
     device = torch.device("cuda", 0)
-    report(f"{len(chosen)} launches are built first")
+    cli.report(f"{len(chosen)} launches are built first")
     sanitizer.build_all(chosen, device, BUILD_SECONDS)
     path = args.output or queries.RESULTS / tuned.slug_of(device) / "sanitizer.json"
     tools = list(dict.fromkeys(args.tool or sanitizer.TOOLS))
     shares = max(1, len(os.sched_getaffinity(0)) // len(tools))  # most of the time is a tool's on the CPU
-    for tool, findings, done in sanitizer.run_shared(program, tools, chosen, shares, args.seconds, report):
+    for tool, findings, done in sanitizer.run_shared(program, tools, chosen, shares, args.seconds, cli.report):
         for finding in findings:
             print(f"{finding.tool}: {finding.task}: {finding.said}")
         time = datetime.now(timezone.utc).isoformat(timespec="seconds")
         sanitizer.keep(path, tool, chosen, findings, environment(device), time)
-        report(f"{tool}: {done} of {len(chosen)} launches came to their end, {len(findings)} findings")
+        cli.report(f"{tool}: {done} of {len(chosen)} launches came to their end, {len(findings)} findings")
     print(path)
     return ExitCode.FAILED if sanitizer.kept(path).findings else ExitCode.OK
-
-
-def report(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

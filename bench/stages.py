@@ -51,15 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not problems:
         raise UsageError("no problem is a product of two matrices; accepted: those of matmul")
     chosen = [(name, problem, kernels) for name, problem in problems]
-    report(f"stages: {output}")
-    found = stages.record(chosen, ROUNDS, output, torch.device("cuda", 0), report)
+    cli.report(f"stages: {output}")
+    found = stages.record(chosen, ROUNDS, output, torch.device("cuda", 0), cli.report)
     for mode in stages.MODES if found else ():
         console(verbose=True).print(budget_table(found, mode, ("*",)))
     return ExitCode.OK if len({stage.problem.name for stage in found}) == len(problems) else ExitCode.FAILED
-
-
-def report(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def cached_launch(
         if key is not None:
             _calls[key] = call
     else:
-        check_no_gradient(**inputs)
+        check_no_gradient(**inputs, out=out)
         if out is not None:
             check_apart(out, **inputs)
     return call(out, **inputs)

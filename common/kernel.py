@@ -149,7 +149,7 @@ class _Tiled(typing.Protocol):
 
 
 def tiles_of(problem: Matmul, tile: _Tiled) -> int:
-    """How many tiles of C [M, N] there are. tile: or a config of it."""
+    """How many tiles of C [M, N] there are. tile: what has its sizes, a Tile or a config."""
     return cdiv(problem.m, tile.block_m) * cdiv(problem.n, tile.block_n)
 
 

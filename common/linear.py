@@ -93,8 +93,9 @@ class _Language:
         every run. out_dtype: by default that of x; of half-precision inputs also torch.float32, which keeps the sum as
         it is.
 
-        Differentiable, by products of torch. Raises TypeError for tensors of different dtypes, and for an activation or
-        out_dtype that is none of those; ValueError for shapes that do not fit, and for tensors on different devices.
+        Differentiable, by products of torch. Raises TypeError for tensors of different dtypes, and for an out_dtype
+        that is none of those; ValueError for such an activation, for shapes that do not fit, and for tensors on
+        different devices.
         """
         # The operator's way through torch's dispatcher takes as long as a launch.
         compute = self._on_gpu if _is_eager(x, weight, bias) else self.op
@@ -145,8 +146,11 @@ class _Language:
         the kernels' choices; for the rest torch is taken.
 
         Builds run side by side, at most 6 of a weight. They stay in the language's cache on disk.
-        Raises RuntimeError with the compiler's words.
+        Raises as `linear`; ValueError for a weight that no kernel takes or that is on no CUDA device, and for
+        max_tokens below 1; RuntimeError with the compiler's words.
         """
+        if max_tokens < 1:
+            raise ValueError(f"max_tokens is {max_tokens}; accepted: 1 or more")
         problem = _problem(weight[:1], weight, bias, activation, out_dtype)
         if weight.device.type != "cuda":
             problem = f"weight is on {weight.device}"
@@ -265,7 +269,7 @@ _TENSORS = {Tensor, torch.nn.Parameter}
 
 def _is_eager(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether only the GPU's implementation of the operator would see the call: plain tensors on a GPU, nothing to
-    differentiate, cast, trace, transform or intercept."""
+    differentiate, cast, negate, trace, transform or intercept."""
     if (
         torch.compiler.is_compiling()
         or torch._C._is_torch_function_mode_enabled()
@@ -278,6 +282,8 @@ def _is_eager(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     gradients = torch.is_grad_enabled()
     for tensor in (x, weight) if bias is None else (x, weight, bias):
         if type(tensor) not in _TENSORS or not tensor.is_cuda or (gradients and tensor.requires_grad):
+            return False
+        if tensor.is_neg():  # torch's dispatcher negates what such a view reads
             return False
     return True
 
@@ -356,7 +362,7 @@ def _problem(
 
 def _rows(x: Tensor) -> Tensor:
     """x as [rows, K], a copy where its strides allow no view of unit stride along K and rows that do not overlap."""
-    rows = x.reshape(-1, x.shape[-1])
+    rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])  # not -1, which has no size where x is empty
     apart = rows.shape[0] == 1 or rows.stride(0) >= rows.shape[1]
     return rows if (rows.stride(1) == 1 or rows.shape[1] == 1) and apart else rows.contiguous()
 
@@ -373,7 +379,7 @@ def _by_torch(
     if out_dtype in (None, x.dtype):
         y = torch_linear(x, weight, bias)
     elif x.is_cuda:
-        y = torch.mm(_rows(x), weight.t(), out_dtype=out_dtype).view(*x.shape[:-1], -1)
+        y = torch.mm(_rows(x), weight.t(), out_dtype=out_dtype).view(*x.shape[:-1], weight.shape[0])
         y = y if bias is None else y.add_(bias)
     else:
         y = torch_linear(x.to(out_dtype), weight.to(out_dtype), None if bias is None else bias.to(out_dtype))

@@ -12,6 +12,7 @@ from triton_vs_tilus.common.checks import check_apart, check_plain
 from triton_vs_tilus.common.kernel import Kernel
 from triton_vs_tilus.common.plan import WIDEST, Slot, alignment
 from triton_vs_tilus.common.problem import Problem, short_dtype
+from triton_vs_tilus.common.space import MULTIPROCESSORS
 
 __all__ = [
     "BYTES_PER_THREAD",
@@ -157,7 +158,7 @@ WIDEST_LOAD = 16  # bytes
 BYTES_PER_THREAD = (16, 32, 64, 128, 256)
 ROWS_PER_THREAD = (1, 2, 4)
 SMALLEST_BLOCK = 8
-PROGRAMS = 264  # two on each of Hopper's 132 multiprocessors
+PROGRAMS = 2 * MULTIPROCESSORS
 
 
 def wanted(problem: OrReduce, variant: str) -> list[OrReduceConfig]:

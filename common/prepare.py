@@ -30,7 +30,7 @@ NICENESS = 10  # of a build: the process that asked for it has calls to make
 
 def parser(name: str) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog=f"python -m {name}", description=__doc__.split(":")[0])
-    made.add_argument("weight", metavar="KxN", nargs="*", help="of x [T, K] @ weight [N, K].T; repeatable")
+    made.add_argument("weight", metavar="KxN", type=_sizes, nargs="*", help="of x [T, K] @ weight [N, K].T; repeatable")
     made.add_argument("--max-tokens", metavar="T", type=int, default=1024, help="1 to T rows (default: %(default)s)")
     made.add_argument("--arch", metavar="sm_NN", help="of the GPU, e.g. sm_90a (default: that of this machine's)")
     made.add_argument("--device", metavar="SLUG", help="whose measured times decide, e.g. h200 (default: by the GPU)")
@@ -41,6 +41,14 @@ def parser(name: str) -> argparse.ArgumentParser:
     made.add_argument("--deterministic", action="store_true", help="bitwise the same result in every run")
     made.add_argument("--program", help=argparse.SUPPRESS)  # -: one program, as building.Program.to_json, on stdin
     return made
+
+
+def _sizes(text: str) -> tuple[int, int]:
+    """'7168x256' -> (7168, 256): K, N."""
+    if not (match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)):
+        raise argparse.ArgumentTypeError(f"weight is {text}; accepted: KxN, e.g. 7168x256")
+    k, n = map(int, match.groups())
+    return k, n
 
 
 def main(
@@ -63,32 +71,33 @@ def main(
             build(program)
         building.mark_built(program)
         return 0
-    if not args.weight or args.max_tokens < 1:
-        made.error("a weight KxN is needed, e.g. 7168x256, and --max-tokens of 1 or more")
+    if not args.weight:
+        made.error("a weight KxN is needed, e.g. 7168x256")
+    if args.max_tokens < 1:
+        made.error(f"--max-tokens is {args.max_tokens}; accepted: 1 or more")
+    if args.out_dtype not in (None, args.dtype, "fp32"):
+        made.error(f"--out-dtype is {args.out_dtype}; accepted: that of the inputs, {args.dtype}, or fp32")
     here = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else None
     if args.arch is None and here is None:
         made.error("there is no CUDA device; --arch says what to build for, e.g. sm_90a")
     target_here = building.target_of(torch.cuda.get_device_capability(here)) if here else ""
     target: str = args.arch or target_here
-    if not re.fullmatch(r"sm_\d+a?", target):
+    if not re.fullmatch(r"sm_\d{2,}a?", target):
         made.error(f"--arch is {target}; accepted: sm_80, sm_89, sm_90a, sm_100a, ...")
     slug = args.device or (tuned.slug_of(here) if target == target_here else RECORDED.get(target, target))
     if not dispatch.table(slug):
         print(f"no kernel was timed on {slug}: the rule of thumb of common/dispatch.py decides", file=sys.stderr)
     failed = False
-    for text in args.weight:
-        if not (match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)):
-            made.error(f"weight is {text}; accepted: KxN, e.g. 7168x256")
-        k, n = map(int, match.groups())
-        dtype, epilogue = DTYPES[args.dtype], Epilogue.of(args.activation, args.bias)
+    dtype, epilogue = DTYPES[args.dtype], Epilogue.of(args.activation, args.bias)
+    for k, n in args.weight:
         problem = Matmul(1, n, k, dtype, DTYPES[args.out_dtype or args.dtype], Layout.NK, epilogue)
         with devices.compiling_for(building.capability_of(target)):
             found = ways(kernels, problem, args.max_tokens, contiguous(problem), slug, target, args.deterministic)
         reasons = building.build_now(list(found))
         for program, choice in found.items():
-            print(f"{text} from {program.problem.m} rows on: {choice}")
+            print(f"{k}x{n} from {program.problem.m} rows on: {choice}")
         for program, reason in reasons.items():
             failed = True
             print(f"{program} cannot be built: {reason}", file=sys.stderr)
-        print(f"{text}: {len(found) - len(reasons)} programs for {target}; torch for the rest")
+        print(f"{k}x{n}: {len(found) - len(reasons)} programs for {target}; torch for the rest")
     return int(failed)

@@ -100,7 +100,8 @@ def quantize(
         low, high = groups.amin(dim=1).clamp(max=0.0), groups.amax(dim=1).clamp(min=0.0)
         # The format has no zero point 0. Where no weight is negative the zero point is 1, which leaves 14 steps.
         scales = torch.maximum((high - low) / 15, high / 14)
-    scales = torch.where(scales > 0, scales, 1.0).to(dtype)
+    scales = scales.to(dtype)  # to 0, where all weights of the group are smaller than dtype tells from it
+    scales = torch.where(scales > 0, scales, 1.0)
     steps = scales.float()
     zeros = torch.full_like(steps, SYMMETRIC_ZERO) if symmetric else (-low / steps).round().clamp(1, 16)
     q = ((groups / steps[:, None, :]).round() + zeros[:, None, :]).clamp(0, 15).view(k, n)

@@ -25,6 +25,7 @@ from math import log2
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict
 
+import msgspec
 import torch
 from filelock import FileLock
 from platformdirs import user_cache_path, user_data_path
@@ -256,7 +257,9 @@ def _apart(key: dict[str, Any], other: dict[str, Any]) -> float:
 
 def _read(path: Path) -> Table:
     try:
-        return json.loads(path.read_text()) if path.exists() else {}
+        entries = json.loads(path.read_text()) if path.exists() else {}
+        msgspec.convert(entries, dict[str, list[_Found]])
+        return entries
     except ValueError as error:
         raise ValueError(f"{path} is not a table of tuned configs: {error}") from error
 

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from triton_vs_tilus.common.call import Posed, cached_launch
 from triton_vs_tilus.common.checks import check_apart, check_plain, overlaps_itself
-from triton_vs_tilus.common.kernel import Kernel, MatmulConfig, too_many_blocks
+from triton_vs_tilus.common.kernel import Kernel, MatmulConfig, cdiv, too_many_blocks
 from triton_vs_tilus.common.plan import WIDEST, Slot, alignment
 from triton_vs_tilus.common.problem import SHORT_DTYPE, Problem
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.quantization import PACKED, GPTQWeight, unpack_rows
-from triton_vs_tilus.common.space import split_where_possible
+from triton_vs_tilus.common.space import MULTIPROCESSORS, split_where_possible
 from triton_vs_tilus.common.workspace import TICKET_BITS
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "GROUP_SIZES",
     "MOST_TURNS",
     "MOST_WARPS",
-    "MULTIPROCESSORS",
     "OPERANDS",
     "PROTOCOLS",
     "SLICED_K",
@@ -221,7 +220,6 @@ SLICED_TILES = (
     (64, 8, 6),
     (64, 16, 3),
 )
-MULTIPROCESSORS = 132  # of Hopper
 WARPS_WANTED = 4 * MULTIPROCESSORS
 
 
@@ -291,7 +289,7 @@ def unsupported(problem: W4A16Matmul, config: W4A16Config, variant: str, shared_
     A step of block_k has one scale a column; a data-parallel kernel has one split; the grid is one that a GPU takes;
     the pipeline fits shared memory of shared_limit bytes.
     """
-    if reason := too_many_blocks({"N": -(-problem.n // config.block_n), "K": config.split_k}):
+    if reason := too_many_blocks({"N": cdiv(problem.n, config.block_n), "K": config.split_k}):
         return reason
     if problem.group_size % config.block_k:
         return f"block_k is {config.block_k}; accepted: divisors of the group size, {problem.group_size}"
@@ -307,7 +305,7 @@ def unsupported(problem: W4A16Matmul, config: W4A16Config, variant: str, shared_
 
 def unsupported_sliced(problem: W4A16Matmul, config: W4A16Config, shared_limit: int, rows: int) -> str | None:
     """As `unsupported`, of sliced_k: its warps share each step of K, a group a warp. rows: of A in shared memory."""
-    if reason := too_many_blocks({"M": -(-problem.m // config.block_m)}):
+    if reason := too_many_blocks({"M": cdiv(problem.m, config.block_m)}):
         return reason
     if config.interleaved:
         return "interleaved is True; accepted: False, as one block has all steps"
@@ -337,7 +335,7 @@ def shared_bytes(config: W4A16Config) -> int:
 
 def count_tiles(problem: W4A16Matmul, block_m: int, block_n: int) -> int:
     """Tiles of C."""
-    return -(-problem.m // block_m) * -(-problem.n // block_n)
+    return cdiv(problem.m, block_m) * cdiv(problem.n, block_n)
 
 
 def meeting(variant: str, config: W4A16Config) -> str:

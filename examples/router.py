@@ -44,26 +44,34 @@ SMALL = {
 def swap_routers(model: nn.Module, linear: Callable[..., Tensor]) -> list[str]:
     """Has `linear` compute the logits of every router of a model, in place. Returns the routers' names.
 
-    A router is a module of transformers 5 whose class ends in Router, with a weight [experts, hidden]. Its parameters,
-    class and outputs stay. Raises ValueError for a model that has none.
+    Their parameters, class and outputs stay. Raises ValueError for a model that has none.
     """
-    swapped = []
-    for name, module in model.named_modules():
-        weight = getattr(module, "weight", None)
-        if type(module).__name__.endswith("Router") and isinstance(weight, Tensor) and weight.dim() == 2:
-            module.forward = _forward(module, linear)
-            swapped.append(name)
-    if not swapped:
+    routers = routers_of(model)
+    if not routers:
         raise ValueError(f"{type(model).__name__} has no router; accepted: modules whose class ends in Router")
-    return swapped
+    for router in routers.values():
+        router.forward = _forward(router, linear)
+    return list(routers)
+
+
+def prepare_routers(model: nn.Module, prepare: Callable[..., Any], max_tokens: int) -> None:
+    """Has `prepare` of a kernel package build what the swapped routers call for 1 to max_tokens tokens."""
+    for router in routers_of(model).values():
+        bias, out_dtype = getattr(router, "bias", None), _logits_dtype(router)
+        prepare(router.weight, max_tokens=max_tokens, bias=bias, out_dtype=out_dtype)
+
+
+def routers_of(model: nn.Module) -> dict[str, nn.Module]:
+    """By name, the modules of transformers 5 whose class ends in Router, with a weight [experts, hidden]."""
+    named = {name: module for name, module in model.named_modules() if type(module).__name__.endswith("Router")}
+    weights = {name: getattr(module, "weight", None) for name, module in named.items()}
+    return {name: named[name] for name, weight in weights.items() if isinstance(weight, Tensor) and weight.dim() == 2}
 
 
 def _forward(router: nn.Module, linear: Callable[..., Tensor]) -> Callable[[Tensor], Any]:
     """The router's forward, with its product by `linear`. The model's own code is run on the logits in place of the
     hidden states, with a product that returns what it is given."""
-    own, weight = type(router).forward, router.weight
-    with torch.no_grad():
-        dtype = own(router, weight.new_zeros(1, weight.shape[1]))[0].dtype  # some compute in fp32
+    own, weight, dtype = type(router).forward, router.weight, _logits_dtype(router)
     product = types.ModuleType("functional")
     vars(product).update(vars(torch.nn.functional), linear=_given)
     # Without a __name__, by which torch.compile would look for them in the model's own module.
@@ -82,6 +90,12 @@ def _forward(router: nn.Module, linear: Callable[..., Tensor]) -> Callable[[Tens
     return forward
 
 
+def _logits_dtype(router: nn.Module) -> torch.dtype:
+    """By the model's own code: some compute in fp32."""
+    with torch.no_grad():
+        return type(router).forward(router, router.weight.new_zeros(1, router.weight.shape[1]))[0].dtype
+
+
 def _given(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return x
 
@@ -98,16 +112,15 @@ def small_model(architecture: str, dtype: torch.dtype, device: str) -> nn.Module
         config.layer_types = config.layer_types[: config.num_hidden_layers]
     torch.manual_seed(0)
     model = AutoModel.from_config(config).to(device, dtype).eval().requires_grad_(False)
-    for module in model.modules():
-        if type(module).__name__.endswith("Router"):
-            nn.init.normal_(module.weight, std=module.weight.shape[1] ** -0.5)
+    for router in routers_of(model).values():
+        nn.init.normal_(router.weight, std=router.weight.shape[1] ** -0.5)
     return model
 
 
 def decisions(model: nn.Module, hidden: Tensor, call: Callable[..., Any]) -> list[tuple[Tensor, Tensor]]:
     """(logits, experts) of every router, as the model takes these hidden states [1, T, hidden]."""
     found: list[tuple[Tensor, Tensor]] = []
-    routers = [module for module in model.modules() if type(module).__name__.endswith("Router")]
+    routers = routers_of(model).values()
     hooks = [each.register_forward_hook(lambda _, __, out: found.append((out[0].float(), out[-1]))) for each in routers]
     try:
         call(inputs_embeds=hidden)
@@ -162,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             before = decisions(model, hidden, ways[args.how](model))
             names = swap_routers(model, package.linear)
             if device == "cuda":
-                package.prepare(model.get_submodule(names[0]).weight, max_tokens=args.tokens)
+                prepare_routers(model, package.prepare, args.tokens)
             torch._dynamo.reset()
             after = decisions(model, hidden, ways[args.how](model))
         # A logit is rounded to bf16; the second layer has seen what the first one made of it.

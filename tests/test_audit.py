@@ -159,6 +159,10 @@ def test_the_command_fails_on_a_table_that_contradicts_itself(history, tuned_tab
         KERNEL.full_name: audit.Searched(entries=4, whole=1, part=1, stale=1, unknown=1, out_of_time=1)
     }
     assert run_command(command.main, []) == 0
+    gone = {**entry(problem_of(1), us=9.0, source="of a kernel that there was", **whole)[1]}
+    tuned.write("made-up", [("triton/gone", gone)], shipped=False)
+    assert audit.searched("made-up")["triton/gone"] == audit.Searched(entries=1, unknown=1)
+    assert run_command(command.main, []) == 0
     tuned.write("made-up", [entry(problem_of(16), us=2.9, source=current, **whole)], shipped=True)
     assert run_command(command.main, []) == 1
     told = capsys.readouterr().out

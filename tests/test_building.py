@@ -117,7 +117,14 @@ def test_the_command_builds_what_a_weight_needs_and_says_what(package, monkeypat
     [
         (["--arch", "sm_90a"], "a weight KxN is needed"),
         (["7168", "--arch", "sm_90a"], "weight is 7168; accepted: KxN, e.g. 7168x256"),
+        (["7168x256", "7168", "--arch", "sm_90a"], "weight is 7168; accepted: KxN, e.g. 7168x256"),
         (["7168x256", "--arch", "hopper"], "--arch is hopper; accepted: sm_80"),
+        (["7168x256", "--arch", "sm_9"], "--arch is sm_9; accepted: sm_80"),
+        (["7168x256", "--arch", "sm_90a", "--max-tokens", "0"], "--max-tokens is 0; accepted: 1 or more"),
+        (
+            ["7168x256", "--arch", "sm_90a", "--out-dtype", "fp16"],
+            "--out-dtype is fp16; accepted: that of the inputs, bf16, or fp32",
+        ),
         pytest.param(
             ["7168x256"],
             "there is no CUDA device; --arch says",

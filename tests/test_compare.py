@@ -156,6 +156,11 @@ def test_help_waits_for_neither_torch_nor_a_kernel(tmp_path):
         (["--workload", "router", "--candidate", "no_such.py:f"], "there is no file no_such.py"),
         (["--workload", "router", "--timing", "tepid"], "accepted: of cold, graph, warm, host"),
         (["--workload", "router", "--rounds", "0"], "--rounds is 0"),
+        (["--workload", "router", "--timing", "cold", "--energy"], "--energy needs graph in --timing, which is 'cold'"),
+        (
+            ["--problem", "16x256x7168-bf16-nk", "--out-dtype", "fp32"],
+            "--out-dtype is fp32; accepted: none with --problem NAME alone",
+        ),
         (["--workload", "router", "--fail-over", "5"], "--fail-over needs --against"),
         (["--workload", "router", "--against", "no_such.json"], "--against no_such.json"),
         (["--workload", "router", "--resume"], "there is no journal of this command in"),

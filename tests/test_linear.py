@@ -53,6 +53,7 @@ def test_a_plain_call_on_a_gpu_alone_goes_past_torchs_dispatcher(monkeypatch):
     with torch.inference_mode():
         assert is_eager(x, parameter, bias)
     assert not is_eager(x.as_subclass(type("Own", (torch.Tensor,), {})), weight, None)
+    assert not is_eager(torch._neg_view(x), weight, None) and not is_eager(x, weight, torch._neg_view(bias))
 
     torch.set_autocast_enabled("cuda", True)
     try:
@@ -87,6 +88,14 @@ def test_it_is_torchs_linear_of_any_leading_dimensions(package, lead):
     assert torch.equal(package.matmul(x, weight.t()), torch.nn.functional.linear(x, weight))
     wide = package.linear(x, weight, out_dtype=torch.float32)
     assert torch.equal(wide, torch.nn.functional.linear(x.float(), weight.float()))
+
+
+@pytest.mark.parametrize("shape", [(0, 64), (2, 0, 64), (3, 0), (64,)])
+def test_without_a_kernel_a_wider_output_has_the_leading_dimensions_of_x_empty_ones_too(shape):
+    with FakeTensorMode():
+        x, weight = (torch.empty(size, dtype=BF16, device="cuda") for size in (shape, (16, shape[-1])))
+        y = linear._by_torch(x, weight, None, None, False, torch.float32)
+    assert (y.shape, y.dtype) == ((*shape[:-1], 16), torch.float32)
 
 
 @each_package
@@ -183,6 +192,12 @@ def test_bad_input_is_one_clear_error(package, change, error, words):
     x, weight, bias = tensors(4)
     with pytest.raises(error, match=words):
         package.linear(**({"x": x, "weight": weight, "bias": bias} | change))
+
+
+@each_package
+def test_no_tokens_are_nothing_to_prepare_for(package):
+    with pytest.raises(ValueError, match="max_tokens is 0; accepted: 1 or more"):
+        package.prepare(tensors()[1], max_tokens=0)
 
 
 # As on a GPU: which way a call goes
@@ -363,6 +378,11 @@ def test_a_launcher_refuses_what_requires_a_gradient_and_loses_it(package):
     for _ in range(2):
         with pytest.raises(ValueError, match=words):
             kernel.launch(x, weight.t())
+    out = torch.empty(4, 16, dtype=BF16)
+    with torch.no_grad():
+        kernel.launch(x, weight.t(), out=out)
+    with pytest.raises(ValueError, match="out requires a gradient"):
+        kernel.launch(x, weight.detach().t(), out=out.requires_grad_())
 
 
 @each_package_on_cpu

@@ -62,6 +62,14 @@ def test_zeros_stay_zeros(symmetric):
     assert (quantize(torch.zeros(64, 8), 32, symmetric=symmetric).dequantized() == 0).all()
 
 
+def test_a_column_too_small_for_its_scale_is_zero_and_spoils_no_other():
+    weight = torch.randn(32, 8, generator=torch.Generator().manual_seed(0))
+    weight[:, 0] = 1e-8  # its scale is 0 in half precision
+    quantized = quantize(weight, 32)
+    assert (quantized.dequantized()[:, 0] == 0).all()
+    assert torch.equal(quantized.zeros()[:, 1:], quantize(weight[:, [1, *range(1, 8)]], 32).zeros()[:, 1:])
+
+
 def test_what_lies_on_the_grid_stays_there():
     grid = torch.arange(32).view(32, 1).expand(32, 8) % 16 - 3.0
     quantized = quantize(grid, 32, dtype=torch.bfloat16)

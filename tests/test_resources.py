@@ -384,9 +384,27 @@ def test_matched_tasks_are_of_one_config_and_a_file_holds_what_they_became(monke
     assert {"triton/or_reduce.unrolled", "tilus/or_reduce.unrolled"} <= set(records)
 
 
-def test_an_unknown_kernel_is_a_usage_error(capsys):
-    assert run_command(command.main, ["--only", "no_such_kernel"]) == 2
-    assert "no_such_kernel" in on_stderr(capsys)
+def test_a_file_names_the_compiler_that_compiled(monkeypatch, tmp_path):
+    """Of a published design in Triton, Triton's."""
+    monkeypatch.setattr(resources, "compile_all", lambda todo: [Built(task, (gpu_kernel(),)) for task in todo])
+    only = ["--only", "published_triton/decompose_k.first", "--shape", "16x256x7168", "--target", "sm_90a"]
+    assert command.main([*only, "--json", str(tmp_path / "resources.json")]) == 0
+    assert {record.compiler for record in read(tmp_path / "resources.json")} == {f"triton {triton.__version__}"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--only", "no_such_kernel"], "no_such_kernel"),
+        (
+            ["--json", "no/such/folder/resources.json"],
+            "--json no/such/folder/resources.json: No such file or directory",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_told_before_anything_is_compiled(arguments, told, capsys):
+    assert run_command(command.main, arguments) == 2
+    assert told in on_stderr(capsys)
 
 
 def test_kernels_are_found_in_both_languages():

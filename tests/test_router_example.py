@@ -67,6 +67,24 @@ def test_a_swapped_router_gives_what_it_gave_and_keeps_its_parameters(kind, pack
     assert called == [torch.float32 if kind is WideTopkRouter else torch.bfloat16]
 
 
+@pytest.mark.parametrize("kind", [PlainTopKRouter, WideTopkRouter])
+def test_what_is_prepared_is_what_a_swapped_router_calls(kind):
+    model, called = nn.Sequential(kind()).requires_grad_(False), []
+
+    def linear(x, weight, bias=None, *, out_dtype=None):
+        called.append((weight, bias, out_dtype))
+        return F.linear(x, weight, bias).to(out_dtype)
+
+    def prepare(weight, *, max_tokens, bias, out_dtype):
+        called.append((weight, bias, out_dtype))
+
+    router.swap_routers(model, linear)
+    model(torch.randn(3, 64).bfloat16())
+    router.prepare_routers(model, prepare, 3)
+    (weight, bias, out_dtype), prepared = called
+    assert weight is prepared[0] and bias is prepared[1] and out_dtype is prepared[2]
+
+
 def test_a_model_without_routers_is_an_error():
     with pytest.raises(ValueError, match="Linear has no router"):
         router.swap_routers(nn.Linear(4, 4), F.linear)

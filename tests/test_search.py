@@ -21,6 +21,7 @@ from triton_vs_tilus.bench.search.build import builders
 from triton_vs_tilus.bench.search.race import BUDGETS, CONFIRMING_ROUNDS, FINALISTS, Budget, Lost, Race, SearchResult
 from triton_vs_tilus.bench.search.space import first_tries, neighbours, sample, siblings_of, tries
 from triton_vs_tilus.bench.search.table import write_table
+from triton_vs_tilus.bench.show import progress
 from triton_vs_tilus.bench.sources import source_hash
 from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.kernel import GroupedConfig, Kernel, Language, MatmulConfig, Space
@@ -414,6 +415,13 @@ def test_every_kernel_can_be_searched(kernel, tuned_tables):
         assert len(chosen) == len(set(chosen)) <= 32
         assert all(kernel.supports(problem, config) is None for config in chosen)
         assert all(kernel.config_from(dataclasses.asdict(config)) == config for config in chosen)
+
+
+def test_what_a_search_used_is_told_where_a_run_is_shown(capsys):
+    with progress.shown():
+        search.log.info("kept from an earlier run")
+    search.log.info("nobody is shown this")
+    assert " ".join(capsys.readouterr().err.split()) == "kept from an earlier run"
 
 
 def test_a_search_needs_a_gpu():

@@ -215,6 +215,20 @@ def test_a_weight_of_4_bits_that_kernels_refuse_is_told(shown):
     assert "Rows: " in shown.inner_text("#answered")
 
 
+@pytest.mark.parametrize(
+    ("file", "protocol", "pair"),
+    [
+        ("h200/or_reduce-int64", "data_parallel", "or_reduce"),
+        ("h200/w4a16-square", "atomic", "w4a16"),
+        ("h200/router-nk", "atomic", "atomic"),
+    ],
+)
+def test_the_pair_below_the_heat_map_is_of_the_operation_that_it_shows(shown, file, protocol, pair):
+    shown.select_option("#file", file)
+    shown.click(f'#map button[title="{protocol}"]')
+    assert shown.input_value("#pair") == pair
+
+
 def test_the_heat_map_is_the_matrix_and_filters_what_is_below(shown):
     (rows,) = queries.recorded(page.FIRST).values()
     best = matrix.bests(rows, "cold").set_index(["protocol", "language", "problem"])

@@ -32,7 +32,7 @@ from triton_vs_tilus.common.or_reduce import OrReduce
 from triton_vs_tilus.common.problem import Matmul, Problem
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
-CACHE = user_cache_path("triton-vs-tilus") / "resources"
+CACHE = user_cache_path(tuned.APP) / "resources"
 DEADLINE_S = 600  # for one config, with all of its GPU kernels
 ROUTER_TOKENS = (16, 256)
 MATCHED_TOKENS, MATCHED_ON = 16, "h200"  # whose table the one config of a pair is from

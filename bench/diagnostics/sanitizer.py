@@ -170,7 +170,7 @@ def build_all(chosen: Sequence[Task], device: torch.device, deadline_s: float) -
     """Compiles what the tasks launch. What cannot be compiled is met again by its task."""
     jobs = [(problem, kernel.full_name, [config], device) for kernel, problem, config in wanted(chosen)]
     with Children(len(os.sched_getaffinity(0)), deadline_s) as children:
-        children.each(build._build, jobs)
+        children.each(build.compile_configs, jobs)
 
 
 def run(sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float, report: Notify) -> tuple[list[Finding], int]:

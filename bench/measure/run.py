@@ -34,7 +34,7 @@ from triton_vs_tilus.common.kernel import Kernel
 from triton_vs_tilus.common.problem import Problem
 from triton_vs_tilus.common.tuned import device_slug
 
-LOG = logging.getLogger("bench")
+LOG = logging.getLogger(__name__)
 MOST_BUILT = 16  # problems whose programs are built at once
 CHECKERS = 8  # processes at most that check on the CPU: each has imported torch and all kernels, some 1 GB
 ALIKE = ("device", "gpus", "torch", "triton", "tilus")  # of the environment, the same in all rows of a journal

@@ -23,7 +23,7 @@ from torch import Tensor
 from triton_vs_tilus.bench.references.compiling import AS_GRAPH, NO_CUDAGRAPHS, Compiled
 from triton_vs_tilus.common.checks import matmul_problem
 from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.kernel import Kernel, Language, Space
+from triton_vs_tilus.common.kernel import Kernel, Language, Space, cdiv
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
 
@@ -88,7 +88,7 @@ def space(problem: Matmul) -> Space:
 
 def default_config(problem: Matmul) -> Split:
     """The largest split whose bmm has no more than BLOCKS blocks of 64x64; else the smallest split."""
-    tiles = -(-problem.m // 64) * -(-problem.n // 64)
+    tiles = cdiv(problem.m, 64) * cdiv(problem.n, 64)
     fitting = [split for split in splits_of(problem.k) if split * tiles <= BLOCKS]
     return Split(fitting[-1] if fitting else splits_of(problem.k)[0])
 

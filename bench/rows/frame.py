@@ -55,7 +55,7 @@ def frame(rows: Iterable[Row], timing: TimingName | None = None) -> pd.DataFrame
     deterministic     bool
     launches          Int64, missing where unknown
     workspace_bytes   Int64, bytes, missing where unknown
-    timing            ordered category cold, warm, host; missing where the row was not timed, as are all that follow
+    timing            ordered category as TIMINGS; missing where the row was not timed, as are all that follow
     median_us, q1_us, q3_us                        float64, microseconds
     speedup, speedup_low, speedup_high             float64, times the baseline, with its 95 % interval
     verdict           text: baseline, faster, slower or tie

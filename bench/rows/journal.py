@@ -15,7 +15,7 @@ import msgspec
 
 from triton_vs_tilus.bench.rows.row import SCHEMA, Key, Launch, Record, Row, Stage, Verdict
 
-LOG = logging.getLogger("bench")
+LOG = logging.getLogger(__name__)
 R = TypeVar("R", Row, Launch, Stage, Verdict)
 
 

@@ -72,7 +72,7 @@ def contending(rows: Iterable[Row]) -> list[Row]:
 
 
 def leading_timing(rows: Iterable[Row]) -> TimingName | None:
-    """The timing that speed-ups and the fastest are taken from: cold where it was measured, else warm, else host."""
+    """The timing that speed-ups and the fastest are taken from: the first of TIMINGS that was measured."""
     measured = {timing for row in rows for timing in row.timing}
     return next((timing for timing in TIMINGS if timing in measured), None)
 

@@ -72,8 +72,9 @@ def searches(of: Iterable[Fall]) -> list[str]:
 def of_table(slug: str) -> list[Latency]:
     """Those of the entries whose searches took one."""
     return [
-        (name, OPS[contenders.find(name).op].problem.from_fields(entry["problem"]), entry["search"]["us"])
+        (name, OPS[kernel.op].problem.from_fields(entry["problem"]), entry["search"]["us"])
         for name, entries in tuned.table(slug).items()
+        if (kernel := _contender(name)) is not None
         for entry in entries
         if "us" in entry.get("search", {})
     ]
@@ -102,13 +103,14 @@ class Searched:
     seconds: float = 0.0
     build_seconds: float = 0.0
 
-    def add(self, kernel: Kernel, entry: tuned.Entry) -> None:
+    def add(self, kernel: Kernel | None, entry: tuned.Entry) -> None:
+        """kernel: None, where there is none by that name here."""
         search = entry.get("search", {})
         self.entries += 1
         self.out_of_time += search.get("out_of_time", False)
         self.seconds += search.get("seconds", 0.0)
         self.build_seconds += search.get("build_seconds", 0.0)
-        if "source" not in search:
+        if "source" not in search or kernel is None:
             self.unknown += 1
         elif is_stale(kernel, entry):
             self.stale += 1
@@ -123,8 +125,16 @@ def searched(slug: str) -> dict[str, Searched]:
     found: dict[str, Searched] = {}
     for name, entries in tuned.table(slug).items():
         for entry in entries:
-            found.setdefault(name, Searched()).add(contenders.find(name), entry)
+            found.setdefault(name, Searched()).add(_contender(name), entry)
     return found
+
+
+def _contender(name: str) -> Kernel | None:
+    """None where its language cannot be imported, or the table is a user's from another version."""
+    try:
+        return contenders.find(name)
+    except KeyError:
+        return None
 
 
 def tables_in_git(slug: str) -> set[str]:

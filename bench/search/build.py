@@ -49,7 +49,7 @@ def build_ahead(
             program = kernel.full_name, config, problem.compiled_for
             jobs.setdefault(program, (problem, kernel.full_name, [config], device))
     built(0, len(jobs))
-    builders.each(_build, list(jobs.values()), lambda count: built(count, len(jobs)))
+    builders.each(compile_configs, list(jobs.values()), lambda count: built(count, len(jobs)))
 
 
 def build_all(
@@ -66,7 +66,7 @@ def build_all(
     jobs = [(problem, name, configs, device) for (name, *_), configs in together.items()]
     # Ranks build much the same, each for a problem of its own: in another order they wait less for each other.
     random.Random(problem.name).shuffle(jobs)
-    answers = children.each(_build, jobs)
+    answers = children.each(compile_configs, jobs)
     failed: dict[str, dict[Config, str]] = {name: {} for name in chosen}
     seconds = dict.fromkeys(chosen, 0.0)
     for (_, name, configs, _), answer in zip(jobs, answers, strict=True):
@@ -85,7 +85,7 @@ def _slug(device: torch.device, *, announce: Announce) -> str:
     return tuned.slug_of(device)
 
 
-def _build(
+def compile_configs(
     problem: Problem, name: str, configs: list[Config], device: torch.device, *, announce: Announce
 ) -> tuple[list[str | None], float]:
     """For each config None, or why it cannot be built; and the seconds of all."""

@@ -250,9 +250,9 @@ function filtered() {
   sweepChoices();
   matched();
   if (state.protocol) {
+    const own = { or: "or_reduce", w4a16: "w4a16" }[nameOf(0).split("-")[0]];  // a product's is the protocol's
     const article = [...document.querySelectorAll(".pair")].find((each) =>
-      each.dataset.protocols.split(" ").includes(state.protocol)
-      && (!nameOf(0).startsWith("or_reduce") || each.dataset.name === "or_reduce"));
+      each.dataset.protocols.split(" ").includes(state.protocol) && (!own || each.dataset.name === own));
     if (article) $("pair").value = article.dataset.name;
     showPair();
   }

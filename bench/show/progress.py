@@ -16,6 +16,7 @@ from triton_vs_tilus.bench.show.tables import console
 from triton_vs_tilus.common.problem import Problem
 
 EVERY_S = 5.0  # between two plain lines that report no row
+LOG = logging.getLogger("triton_vs_tilus.bench")  # the parent of its modules' loggers: a search logs what it used
 
 
 class Shown(Progress):
@@ -31,14 +32,13 @@ class Shown(Progress):
         self._problem = ""
 
     def __enter__(self) -> "Shown":
-        log = logging.getLogger("bench")  # a search logs what it used
-        log.setLevel(logging.INFO)
+        LOG.setLevel(logging.INFO)
         self._handler = RichHandler(console=self.console, show_time=False, show_level=False, show_path=False)
-        log.addHandler(self._handler)
+        LOG.addHandler(self._handler)
         return self
 
     def __exit__(self, *_: object) -> None:
-        logging.getLogger("bench").removeHandler(self._handler)
+        LOG.removeHandler(self._handler)
 
     def started(self, journal: Path | None, rows: int) -> None:
         self.journal = journal

@@ -89,7 +89,7 @@ def write(built: Sequence[Built], path: Path) -> None:
             for gpu_kernel in outcome.gpu_kernels
         )
         if gpu_kernels:
-            compiler = compilers_of(task.kernel.language)[0]
+            compiler = compilers_of(task.kernel.language.compiler)[0]
             place = task.kernel.full_name, task.problem.name, task.target
             records.append(Recorded(*place, str(task.config), compiler, gpu_kernels))
     path.write_bytes(msgspec.json.format(msgspec.json.encode([asdict(record) for record in records]), indent=1) + b"\n")

@@ -209,7 +209,7 @@ def _searched_text(row: Row) -> str:
     return config_text(row.config) + (f"; {row.search}" if row.search else "")
 
 
-def reasons(rows: Iterable[Row]) -> list[str]:
+def reasons(rows: Sequence[Row]) -> list[str]:
     """Why contenders failed, and whose error is larger than is tolerated."""
     found = [f"{row.contender}: {row.status}: {row.message}" for row in rows if row.message and row.status != PASSED]
     for row in rows:

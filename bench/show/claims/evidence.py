@@ -133,7 +133,7 @@ def latest(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def timed(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows that passed, by the leading timing: cold where any row has it, else warm, else host."""
+    """The rows that passed, by the leading timing: the first of TIMINGS that any row has."""
     passed = rows[rows["status"] == PASSED]
     lead = next((timing for timing in TIMINGS if (rows["timing"] == timing).any()), None)
     return passed[passed["timing"] == lead]
