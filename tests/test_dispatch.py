@@ -119,8 +119,31 @@ def test_the_farther_the_measured_problem_the_more_it_must_have_won_by():
     here, won_by_far = measured(many, **{FASTER: 9.5}), measured(many, **{FASTER: 5.0})
     assert chosen(replace(many, k=7000), here) == FASTER
     assert chosen(replace(many, k=3584), here) is None
-    assert chosen(replace(many, k=3584), won_by_far) == FASTER
+    assert chosen(replace(many, k=14336), here) is None
+    assert chosen(replace(many, k=3584), won_by_far) == chosen(replace(many, k=14336), won_by_far) == FASTER
     assert chosen(replace(many, k=64), won_by_far) is None
+
+
+@pytest.mark.parametrize(
+    "tokens, there, taken", [(16, 512, FASTER), (8, 512, None), (32, 1024, FASTER), (31, 1024, None)]
+)
+def test_what_is_far_from_the_tokens_or_from_those_whose_config_they_share_is_torchs(tokens, there, taken):
+    here = measured(replace(ROUTER, m=there, k=4096), **{FASTER: 4.0})
+    assert chosen(replace(ROUTER, m=tokens), here) == taken
+
+
+def test_of_two_that_won_that_which_gains_more_over_half_and_twice_the_tokens_is_taken():
+    us = {4: 2.0, 8: 8.0, 16: 5.0, 32: 8.0, 64: 2.0}
+    entries = [measured(replace(ROUTER, m=m), **{FASTER: us[m], DETERMINISTIC: 6.5}) for m in us]
+    assert chosen(ROUTER, *entries) == DETERMINISTIC
+
+
+def test_what_is_rounded_more_than_once_or_stands_for_a_comparison_is_not_taken():
+    here = measured(ROUTER, **{FASTER: 5.0})
+    (kernel,) = (kernel for kernel in KERNELS["triton"] if kernel.full_name == FASTER)
+    others = replace(kernel, roundings=lambda config: 2), replace(kernel, tuned_as="triton/last_arriver")
+    taken = [choose([each], ROUTER, "h200", measured=[here]).kernel for each in (kernel, *others)]
+    assert taken == [kernel, None, None]
 
 
 def test_up_to_64_tokens_what_is_smaller_than_the_measured_is_one_unit_away_at_most():
