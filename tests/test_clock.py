@@ -300,6 +300,19 @@ def test_pairing_takes_a_drift_out():
     assert ratio.verdict(noise=0.2) == "tie"
 
 
+def test_round_is_paired_with_round():
+    assert stats.paired_ratio([[1.0], [2.0], [3.0]], [[3.0], [1.0], [2.0]]).value == 1.5
+
+
+def test_a_tie_is_an_interval_around_1_or_a_lead_within_the_noise():
+    verdicts = {0.04: [], 0.06: []}
+    for value in (1.05, 0.95):
+        for noise, found in verdicts.items():
+            found.append(stats.Ratio(value, value - 0.01, value + 0.01).verdict(noise))
+    assert verdicts == {0.04: ["faster", "slower"], 0.06: ["tie", "tie"]}
+    assert stats.Ratio(1.5, 1.0, 2.0).verdict(0.0) == "tie"
+
+
 def test_slower_is_said_too_and_the_interval_is_the_same_every_time():
     rng = np.random.default_rng(1)
     baseline, other = rng.normal(9, 0.1, (30, 20)).tolist(), rng.normal(10, 0.1, (30, 20)).tolist()
@@ -328,10 +341,11 @@ def test_rounds_that_do_not_pair_are_refused():
 
 
 def test_summary_is_the_median_of_round_medians():
-    rounds = [[1.0, 2.0, 90.0], [4.0, 4.0, 4.0], [5.0, 6.0, 7.0]]
+    rounds = [[1.0, 1.0, 50.0], [1.0, 5.0, 60.0], [40.0, 50.0, 50.0]]
     summary = stats.summary(rounds)
-    assert (summary.median_us, summary.samples, summary.rounds) == (4.0, 9, 3)
-    assert (summary.q1_us, summary.q3_us) == (4.0, 6.0)  # of 1, 2, 4, 4, 4, 5, 6, 7, 90
+    assert (summary.median_us, summary.samples, summary.rounds) == (5.0, 9, 3)
+    # Of 1, 1, 1, 5, 40, 50, 50, 50, 60, whose own median is 40.
+    assert (summary.q1_us, summary.q3_us, summary.mean_us) == (1.0, 50.0, pytest.approx(258 / 9))
 
 
 @pytest.mark.gpu
