@@ -180,6 +180,30 @@ def test_numbers_of_tokens_share_the_config_of_the_power_of_four_next_to_them():
     assert shares == {1: 1, 2: 4, 3: 4, 7: 4, 8: 16, 31: 16, 32: 64, 127: 64, 128: 256, 1024: 1024}
 
 
+def config_taken(monkeypatch, problem: Matmul, config_of, supports=lambda problem, config: None):
+    """Where the searched config of M rows is config_of(kernel, M)."""
+    (kernel,) = (replace(each, supports=supports) for each in KERNELS["triton"] if each.full_name == FASTER)
+    monkeypatch.setattr(dispatch.tuned, "pick", lambda kernel, of, slug: (config_of(kernel, of.m), "tuned"))
+    here = measured(replace(problem, m=dispatch.shared_tokens(problem.m)), **{FASTER: 5.0})
+    return choose([kernel], problem, "h200", measured=[here]).config
+
+
+def test_a_config_that_only_the_shared_tokens_can_run_is_not_taken(monkeypatch):
+    def supports(problem, config):
+        return "rows" if config and problem.m < config else None
+
+    taken = [config_taken(monkeypatch, replace(ROUTER, m=m), lambda kernel, m: m, supports) for m in (8, 17)]
+    assert taken == [8, 16]
+
+
+@pytest.mark.parametrize("block_m, group_m, taken", [(64, 2, 2), (16, 8, 4), (16, 4, 4)])
+def test_half_of_the_shared_tokens_are_walked_in_groups_too_of_two_rows_at_least(monkeypatch, block_m, group_m, taken):
+    def config_of(kernel, m):
+        return replace(kernel.default_config(ROUTER), block_m=block_m, group_m=group_m)
+
+    assert config_taken(monkeypatch, replace(ROUTER, m=128), config_of).group_m == taken
+
+
 def test_fp32_is_torchs_where_torch_may_round_it(monkeypatch):
     problem = Matmul(16, 16, 8192, torch.float32)
     here = measured(problem, **{FASTER: 5.0})
@@ -197,8 +221,11 @@ def test_a_device_without_a_table_takes_a_rule_that_holds_on_one_that_has(langua
         if choice.kernel is not None:
             assert entry["us"][choice.kernel.full_name] < entry["us"][BASELINE]
             assert choice.config == choice.kernel.default_config(problem)
-    assert choose(KERNELS[language], ROUTER, "unknown").kernel is not None
-    assert choose(KERNELS[language], replace(ROUTER, m=1024), "unknown").kernel is None
+    most = Matmul(dispatch.THUMB_TOKENS, dispatch.THUMB_COLUMNS, dispatch.THUMB_DEPTH)
+    assert choose(KERNELS[language], most, "unknown").kernel is not None
+    beyond = (replace(most, m=most.m + 1), replace(most, n=most.n + 1), replace(most, k=most.k - 1))
+    for problem in (*beyond, replace(most, dtype=torch.float32, out_dtype=None)):
+        assert choose(KERNELS[language], problem, "unknown").kernel is None
 
 
 @pytest.fixture
