@@ -12,6 +12,7 @@ from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.common import call, checks
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
+from triton_vs_tilus.common.kernel import too_many_blocks
 from triton_vs_tilus.common.problem import Layout, Matmul
 
 M, N, K = 8, 16, 64
@@ -242,6 +243,7 @@ def test_what_is_taken_fits_a_grid_by_the_rule(kernel):
 def test_more_splits_than_a_grid_holds_are_refused(name):
     (kernel,) = (kernel for kernel in KERNELS if kernel.full_name == name)
     problem = Matmul(M, N, K)
+    assert too_many_blocks({"N": (1 << 16) - 1}) is None
     config = replace(kernel.default_config(problem), split_k=1 << 16)
     assert kernel.supports(problem, config) == (
         "65536 blocks along groups of rows and splits; accepted: 65535 or fewer, as a grid holds no more there"
