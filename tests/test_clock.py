@@ -157,6 +157,13 @@ def test_cold_refuses_sets_that_stay_in_l2(l2_bytes, sets):
         time_together([contender(device, 5, sets=sets)], "cold", 2, device)
 
 
+def test_cold_refuses_where_the_sets_of_one_contender_stay_in_l2():
+    device = FakeDevice(l2_bytes=32)
+    large = Timed("large", lambda x: x, [Arguments((torch.ones(100),), {})] * 3)
+    with pytest.raises(ValueError, match="3 argument sets hold 96 bytes"):
+        time_together([large, contender(device, 5)], "cold", 2, device)
+
+
 @pytest.mark.parametrize("bytes_per_set", [1, 1000, 60_000, 60_000_000, 10**12])
 def test_enough_sets_are_made_for_cold(bytes_per_set):
     count = clock.cold_sets(bytes_per_set, 60_000_000)
@@ -264,6 +271,12 @@ def test_a_round_of_low_clock_is_measured_again(monkeypatch):
     (samples,) = time_together([contender(device, 5)], "host", 5, device)
     assert samples.clocks.repeated_rounds == 1
     assert len(samples.rounds) == 5 and {r.sm_mhz for r in samples.clocks.readings} == {1980}
+
+
+def test_a_low_clock_is_one_under_95_percent_of_the_median():
+    rounds = [[reading(1010), reading(mhz)] for mhz in (1000, 1000, 1000, 951, 949)]
+    assert clock._low_rounds(rounds) == [4]
+    assert clock._low_rounds([*rounds, []]) == []
 
 
 def test_repeating_ends(monkeypatch):
