@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count, pairwise
 from math import comb
 
@@ -266,10 +267,12 @@ def reading(sm_mhz: float) -> Reading:
 
 def test_a_round_of_low_clock_is_measured_again(monkeypatch):
     monkeypatch.setattr(clock, "WARM_UP_S", 0.0)
-    high, low = reading(1980), reading(1400)
+    monkeypatch.setattr(clock, "JUDGED_ROUNDS", 5)
+    high, low, judged = reading(1980), reading(1400), []
     device = FakeDevice(readings=[high, high, *[high] * 4, high, low, *[high] * 8])
-    (samples,) = time_together([contender(device, 5)], "host", 5, device)
-    assert samples.clocks.repeated_rounds == 1
+    playing = replace(contender(device, 5), fault=lambda index, result: judged.append(index))
+    (samples,) = time_together([playing], "host", 5, device)
+    assert samples.clocks.repeated_rounds == 1 and len(judged) == 6
     assert len(samples.rounds) == 5 and {r.sm_mhz for r in samples.clocks.readings} == {1980}
 
 
@@ -457,6 +460,19 @@ def test_what_is_timed_is_judged(mode):
     assert caught.value.wrong
 
 
+def test_the_rounds_that_are_judged_are_drawn_anew():
+    def judged() -> tuple[int, ...]:
+        """Each as the number of calls that come after it."""
+        device, calls, places = FakeDevice(), [], []
+        playing = contender(device, 5, calls=calls)
+        playing = replace(playing, fault=lambda index, result: places.append(len(calls)))
+        time_together([playing], "host", 6, device)
+        return tuple(len(calls) - place for place in places)
+
+    drawn = [judged() for _ in range(10)]
+    assert {len(places) for places in drawn} == {clock.JUDGED_ROUNDS} and len(set(drawn)) > 1
+
+
 @pytest.mark.parametrize("mode", ["cold", "host"])
 def test_an_answer_that_is_remembered_is_no_answer(mode):
     """Of address and version of its inputs: nothing is launched for what was seen before."""
@@ -525,6 +541,8 @@ def test_whoever_sets_l2_aside_is_wrong():
     with pytest.raises(NotTimed, match="sets L2 aside") as caught:
         judged(device, fn, "cold")
     assert caught.value.wrong
+    device.held_l2 = True  # by whoever came before
+    judged(device, writes(device), "cold")
 
 
 def test_whoever_replaces_the_clock_while_timed_is_wrong(monkeypatch):
