@@ -149,6 +149,7 @@ def test_cold_goes_on_rotating_from_one_contender_to_the_next():
     time_together([contender(device, 5, name, sets=7, calls=calls) for name in "ab"], "cold", 4, device)
     assert {name for name, _ in calls} == {"a", "b"}
     assert all((before + 1) % 7 == after for (_, before), (_, after) in pairwise(calls))
+    assert device.read_parts == [(0, 1)] * (len(calls) // clock.COLD_LAUNCHES)  # L2 is read out before each turn
 
 
 @pytest.mark.parametrize("l2_bytes, sets", [(32, 3), (1, 1)])
