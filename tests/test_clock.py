@@ -207,6 +207,19 @@ def test_a_graph_on_cold_l2_goes_through_the_sets_and_begins_after_a_read_of_oth
     assert device.read_parts and set(device.read_parts) == {(0, 1)}
 
 
+@pytest.mark.parametrize("mode, replays", [("graph", 1), ("warm", 2)])
+def test_a_warm_replay_follows_another_in_each_turn(monkeypatch, mode, replays):
+    monkeypatch.setattr(clock, "WARM_UP_S", 0.0)
+    device, ran = FakeDevice(), []
+
+    def fn(x, *, out):
+        device.launch(5.0, lambda: (ran.append(x), out.copy_(x)))
+        return out
+
+    time_together([replace(contender(device, 5, sets=1), fn=fn)], mode, 4, device)
+    assert len(ran) == 50 * (2 + 5 * replays)  # 2 see what was captured; 4 rounds and one before
+
+
 RESULTS = [torch.bfloat16, torch.float32, torch.int32, torch.int64]
 
 
