@@ -31,9 +31,9 @@ from triton_vs_tilus.bench.rows.row import (
     Stage,
 )
 from triton_vs_tilus.bench.show import tables
-from triton_vs_tilus.bench.show.claims import listed
+from triton_vs_tilus.bench.show.claims import listed, rules
 from triton_vs_tilus.bench.show.claims.claim import FEW_ROWS, NOT_RECORDED, VERDICTS, Claim
-from triton_vs_tilus.bench.show.claims.evidence import NO_ROWS, NOT_TESTABLE, Untested, evidence
+from triton_vs_tilus.bench.show.claims.evidence import NO_ROWS, NOT_TESTABLE, Untested, evidence, named
 from triton_vs_tilus.bench.show.claims.listed import CLAIMS
 from triton_vs_tilus.bench.show.claims.published import missing, recorded_by
 from triton_vs_tilus.bench.show.claims.rules import CONFIRMED, CONTRADICTED, Finding
@@ -232,6 +232,15 @@ def test_whether_atomics_need_a_pass_for_the_epilogue(launches):
     assert finding.measured.endswith(f": {launches} launch{'es' * (launches > 1)} in 28 rows")
 
 
+def test_one_row_that_differs_contradicts_what_is_said_of_all():
+    whole = {"block_k": 1 << 20}
+    rows = on_suite(listed.EPILOGUE, {ATOMIC: 1.5}, launches=2, bitwise_equal=True, config=whole)
+    other = replace(rows[-1], launches=1, bitwise_equal=False, config={"block_k": 16})
+    for rule in (rules.SeveralLaunches(ATOMIC), rules.UntiledK(ATOMIC), rules.RepeatsEqual((ATOMIC,))):
+        found = [rule.finding(named(evidence(made).rows, ATOMIC)).verdict for made in (rows, [*rows[:-1], other])]
+        assert found == [CONFIRMED, CONTRADICTED]
+
+
 def test_a_sources_own_kernel_decides_and_ours_is_told_beside_it():
     theirs, our_tile = {TILE: 1.2, OP: 1.3}, "triton/decompose_k.tile"
     finding = judged("With ReLU, the tile-shaped", on_suite("skinny-epilogue-bf16", {**theirs, our_tile: 1.4}))
@@ -349,6 +358,7 @@ def test_the_splits_that_won(message, winner, verdict):
     [
         ("fp16 matches", 1.30, 1.28, CONFIRMED),
         ("fp16 matches", 1.30, 1.10, CONTRADICTED),
+        ("fp16 matches", 2.08, 2.00, CONFIRMED),
         ("fp32 has less", 1.30, 1.10, CONFIRMED),
         ("fp32 has less", 1.30, 1.37, CONTRADICTED),
     ],
