@@ -21,11 +21,13 @@ from triton_vs_tilus.bench.measure.rotation import Rotation
 from triton_vs_tilus.bench.measure.seals import Seals, seal
 from triton_vs_tilus.bench.measure.suspicion import suspicion
 from triton_vs_tilus.bench.measure.worker import Failure, Timing
+from triton_vs_tilus.bench.ops import OPS
 from triton_vs_tilus.bench.rows.row import BASELINE, PASSED, WRONG, FloorRecord
 from triton_vs_tilus.common.accuracy import Accuracy, Judge
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Kernel
 from triton_vs_tilus.common.problem import Inputs, Layout, Matmul, Problem
+from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 PROBLEM = Matmul(8, 16, 64, layout=Layout.NK)
 CPU = torch.device("cpu")
@@ -135,6 +137,16 @@ def test_what_a_kernel_copies_ahead_is_copied_anew_with_the_numbers():
 
 def copied(kernel: Kernel, problem: Matmul, inputs: Inputs) -> tuple[tuple, dict]:
     return kernel.arguments(problem, inputs._replace(a=inputs.a.clone()))
+
+
+def test_a_weight_that_kernels_lay_out_keeps_its_numbers():
+    problem, kernel = W4A16Matmul(8, 32, 128), find(OPS[W4A16Matmul.op].baseline)
+    held = Rotation(problem, CPU, 2)
+    held.arguments(kernel, None)
+    before = [tensor.clone() for tensor in held.reads()[1]]
+    held.refill(kernel, [1])
+    kept = [torch.equal(tensor, was) for tensor, was in zip(held.reads()[1], before, strict=True)]
+    assert kept == [False, True, True, True, False]  # a, the parts of the weight, out
 
 
 def test_who_changes_an_input_while_timed_is_wrong():
