@@ -114,6 +114,15 @@ def test_a_kernel_that_splits_k_alone_in_its_language_is_no_choice():
     assert set(entry["us"]) == {BASELINE, "tilus/data_parallel"}
 
 
+def test_of_two_measurements_that_with_more_kernels_counts_then_that_of_its_own_dtype():
+    fp16 = replace(ROUTER, dtype=torch.float16, out_dtype=None)
+    names = (BASELINE, FASTER, DETERMINISTIC)
+    many, own = ([row(name, us=5.0, problem=of) for name in names] for of in (fp16, ROUTER))
+    for others, rows in ((own[:2], "many"), (own, "others")):
+        (entry,) = times.measured({Path("many.jsonl"): many, Path("others.jsonl"): others})
+        assert entry["rows"] == rows
+
+
 def test_the_farther_the_measured_problem_the_more_it_must_have_won_by():
     many = replace(ROUTER, m=256)
     here, won_by_far = measured(many, **{FASTER: 9.5}), measured(many, **{FASTER: 5.0})
