@@ -496,6 +496,20 @@ def test_one_problem_of_two_contradicts_what_is_said_of_all():
     assert judged("Where K divides poorly", poor).verdict == CONTRADICTED
 
 
+def test_a_suspicious_row_is_no_evidence():
+    rows = on_suite(listed.EPILOGUE, {VECTOR: 1.4, OP: 1.3})
+    assert judged("With ReLU, the vector", rows).verdict == CONFIRMED
+    for made in rows:
+        made.status = "suspicious" if made.contender == VECTOR else made.status
+    assert judged("With ReLU, the vector", rows).verdict == NOT_TESTABLE
+
+
+def test_a_given_split_is_named_by_a_pattern_that_asks_for_one():
+    frame = evidence([row(ATOMIC), row(f"{ATOMIC}@s4")]).rows
+    found = {pattern: set(named(frame, pattern)["contender"]) for pattern in ("triton/*", "triton/*@s*")}
+    assert found == {"triton/*": {ATOMIC}, "triton/*@s*": {f"{ATOMIC}@s4"}}
+
+
 def test_where_splitting_stops_paying():
     rows = on_suite("crossover", {listed.VECTOR: 1.0})
     assert judged("Decompose-K does not pay", rows).verdict == CONTRADICTED
