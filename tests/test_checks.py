@@ -292,6 +292,8 @@ def test_memory_is_told_apart_as_addresses_do():
             assert checks.overlaps_itself(view)
         elif row > 2 * column or column > row:
             assert not checks.overlaps_itself(view), view.stride()
+    single = memory[:1].view(1, 1)
+    assert [checks.overlaps_itself(single.expand(shape)) for shape in ((1, 3), (3, 1), (1, 1))] == [True, True, False]
     for one, other in itertools.combinations(views, 2):
         here, there = addresses[id(one)], addresses[id(other)]
         if not set(here).isdisjoint(there):
