@@ -4,7 +4,7 @@ import matmul_cases as cases
 import pytest
 import torch
 
-from triton_vs_tilus.common.accuracy import Judge
+from triton_vs_tilus.common.accuracy import Accuracy, Judge
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Matmul
 
@@ -56,6 +56,36 @@ def test_the_rms_of_few_elements_is_not_held_against_them(m, holds):
     bound = judge.judge(judge.reference.to(problem.out_dtype), roundings=2).bound
     off = torch.where(judge.reference > 0, judge.reference + 0.9 * bound, judge.reference)
     assert judge.judge(off, roundings=2).ok is not holds
+
+
+@pytest.mark.parametrize("out_dtype, ulp", [(torch.bfloat16, 2.0**-7), (torch.float32, 2.0**-23)])
+@pytest.mark.parametrize("roundings", [1, 9])
+def test_the_bounds_are_twice_the_errors_that_rounding_and_order_explain(out_dtype, ulp, roundings):
+    problem = Matmul(16, 32, 64, out_dtype=out_dtype)
+    inputs = problem.inputs("cpu")
+    a, b = inputs.a.double(), inputs.b.double()
+    exact, torchs = a @ b, torch.mm(inputs.a.to(out_dtype), inputs.b.to(out_dtype))
+    order = 64**0.5 * 2.0**-24 * (a.abs() @ b.abs()).max().item()
+    largest = max((torchs - exact).abs().max().item(), ulp / 2 * exact.abs().max().item())
+    rms = max((torchs - exact).square().mean().sqrt().item(), ulp * exact.square().mean().sqrt().item() / 12**0.5)
+    found = Judge(problem, inputs).judge(torchs, roundings)
+    assert found.bound == pytest.approx(2 * roundings * largest + order)
+    assert found.rms_bound == pytest.approx(2 * ((roundings + 1) / 2) ** 0.5 * rms + order)
+
+
+@pytest.mark.parametrize("m, n, rows, few", [(1, 16, 1, True), (1, 17, 1, False), (8, 8, 2, True), (16, 16, 1, False)])
+def test_16_elements_that_are_not_zero_are_few_among_less_than_256(m, n, rows, few):
+    problem = Matmul(m, n, 64)
+    inputs = problem.inputs("cpu")
+    inputs.a[rows:] = 0
+    judge = Judge(problem, inputs)
+    found = judge.judge(judge.torch_answer)
+    assert (found.rms_bound == found.bound) is few
+
+
+def test_an_error_is_told_as_a_multiple_of_torchs():
+    assert [Accuracy(*errors, bound=1).times_torch for errors in ((0.2, 0.1), (0, 0.1), (0, 0))] == [2, 0, 1]
+    assert Accuracy(1, 0, bound=1).times_torch == float("inf")
 
 
 def test_the_studys_tolerances_are_told_beside_the_bound():

@@ -65,7 +65,7 @@ def test_the_source_is_the_code_of_what_the_kernel_computes_and_is_searched_by(m
 
 def test_a_latency_that_falls_as_tokens_grow_is_told():
     """By more than 3 %; of one kernel, on problems that differ in T alone."""
-    times = {1: 5.0, 16: 10.0, 32: 9.69, 64: 9.71, 128: 20.0}
+    times = {1: 5.0, 16: 10.0, 32: 9.69, 64: 9.71, 128: 20.0, 256: 19.5}
     latencies = [("triton/atomic", problem_of(m), us) for m, us in times.items()]
     (fall,) = audit.falls(latencies)
     assert (fall.fewer.m, fall.more.m) == (16, 32)

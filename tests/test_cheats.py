@@ -1,6 +1,8 @@
 """Cheats that behave for as long as they are looked at one by one: what the clock and its judge say of them on a
 made-up device, where a product takes 8 us and calling nothing 1 us."""
 
+import dataclasses
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -19,10 +21,13 @@ from triton_vs_tilus.bench.measure.rotation import Rotation
 from triton_vs_tilus.bench.measure.seals import Seals, seal
 from triton_vs_tilus.bench.measure.suspicion import suspicion
 from triton_vs_tilus.bench.measure.worker import Failure, Timing
+from triton_vs_tilus.bench.ops import OPS
 from triton_vs_tilus.bench.rows.row import BASELINE, PASSED, WRONG, FloorRecord
-from triton_vs_tilus.common.accuracy import Judge
+from triton_vs_tilus.common.accuracy import Accuracy, Judge
 from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.kernel import Kernel
+from triton_vs_tilus.common.problem import Inputs, Layout, Matmul, Problem
+from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 PROBLEM = Matmul(8, 16, 64, layout=Layout.NK)
 CPU = torch.device("cpu")
@@ -118,6 +123,61 @@ def test_answers_that_are_kept_are_found_while_timed(monkeypatch):
     launch = find(f"candidate/{CHEATS}/kept_answers.py:matmul").launch
     found, why = outcome(monkeypatch, lambda a, b, out: launch(a, b, out=out), "cold")
     assert found == "wrong" and "over the bound" in why
+
+
+def test_what_a_kernel_copies_ahead_is_copied_anew_with_the_numbers():
+    held, kernel = Rotation(PROBLEM, CPU, 2), find("torch/mm")
+    copies = dataclasses.replace(
+        kernel, name="copies", arguments=lambda problem, inputs: copied(kernel, problem, inputs)
+    )
+    args, kwargs = held.arguments(copies, None)[1]
+    held.refill(copies, [1])
+    assert held.fault(1, copies.launch(*args, **kwargs), 1) is None
+
+
+def copied(kernel: Kernel, problem: Matmul, inputs: Inputs) -> tuple[tuple, dict]:
+    return kernel.arguments(problem, inputs._replace(a=inputs.a.clone()))
+
+
+def test_a_weight_that_kernels_lay_out_keeps_its_numbers():
+    problem, kernel = W4A16Matmul(8, 32, 128), find(OPS[W4A16Matmul.op].baseline)
+    held = Rotation(problem, CPU, 2)
+    held.arguments(kernel, None)
+    before = [tensor.clone() for tensor in held.reads()[1]]
+    held.refill(kernel, [1])
+    kept = [torch.equal(tensor, was) for tensor, was in zip(held.reads()[1], before, strict=True)]
+    assert kept == [False, True, True, True, False]  # a, the parts of the weight, out
+
+
+def test_who_changes_an_input_while_timed_is_wrong():
+    held, kernel = Rotation(PROBLEM, CPU, 2), find("torch/mm")
+    args, kwargs = held.arguments(kernel, None)[1]
+    held.refill(kernel, [1])
+    result = kernel.launch(*args, **kwargs)
+    args[1][0, 0] += 1
+    assert held.fault(1, result, 1) == "changes its input b"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "other"),
+    [(Accuracy, "ok", property(lambda self: True)), (Problem, "from_fields", classmethod(lambda cls, values: None))],
+)
+def test_whatever_is_replaced_is_found(monkeypatch, owner, name, other):
+    seals = Seals()
+    assert seals.broken() is None
+    monkeypatch.setattr(owner, name, other)
+    assert f"{owner.__name__}.{name}" in seals.broken()
+
+
+@pytest.mark.parametrize(("get", "hook"), [(sys.gettrace, sys.settrace), (sys.getprofile, sys.setprofile)])
+def test_a_hook_of_pythons_is_found(get, hook):
+    seals, before = Seals(), get()
+    hook(lambda *args: None)
+    try:
+        broken = seals.broken()
+    finally:
+        hook(before)
+    assert broken == "replaces what it is measured by: Python's trace or profile hook"
 
 
 def figures(us: float, mean_us: float | None = None) -> stats.Summary:

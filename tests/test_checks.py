@@ -1,6 +1,7 @@
 """Bad input: one clear error naming the argument, its value and what is accepted, and nothing launched."""
 
 import inspect
+import itertools
 from dataclasses import replace
 
 import matmul_cases as cases
@@ -11,6 +12,7 @@ from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.common import call, checks
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
+from triton_vs_tilus.common.kernel import too_many_blocks
 from triton_vs_tilus.common.problem import Layout, Matmul
 
 M, N, K = 8, 16, 64
@@ -40,6 +42,16 @@ BAD = {
         r"b has shape \(65, 16\).*\(64, N\)",
     ),
     "a column-major": (lambda d: {"a": tensor(K, M, device=d).T}, ValueError, r"a has strides \(1, 8\).*unit stride"),
+    "a every other of two columns": (
+        lambda d: {"a": tensor(M, 4, device=d)[:, ::2], "b": tensor(2, N, device=d)},
+        ValueError,
+        r"a has strides \(4, 2\).*unit stride",
+    ),
+    "two rows of a overlap": (
+        lambda d: {"a": tensor(2 * K, device=d).as_strided((2, K), (K - 1, 1))},
+        ValueError,
+        r"a has strides \(63, 1\).*rows that do not overlap",
+    ),
     "b every other column": (
         lambda d: {"b": tensor(K, 2 * N, device=d)[:, ::2]},
         ValueError,
@@ -68,6 +80,11 @@ BAD = {
         lambda d: {"epilogue": Epilogue.BIAS_RELU, "bias": tensor(N + 1, device=d)},
         ValueError,
         r"bias has shape \(17,\)",
+    ),
+    "bias every other element": (
+        lambda d: {"epilogue": Epilogue.BIAS_RELU, "bias": tensor(2 * N, device=d)[::2]},
+        ValueError,
+        r"bias has shape \(16,\), stride \(2,\); accepted: \(16,\), contiguous",
     ),
     "out of another shape": (lambda d: {"out": tensor(M, N + 1, device=d)}, ValueError, r"out has shape \(8, 17\)"),
     "out of another dtype": (
@@ -226,6 +243,7 @@ def test_what_is_taken_fits_a_grid_by_the_rule(kernel):
 def test_more_splits_than_a_grid_holds_are_refused(name):
     (kernel,) = (kernel for kernel in KERNELS if kernel.full_name == name)
     problem = Matmul(M, N, K)
+    assert too_many_blocks({"N": (1 << 16) - 1}) is None
     config = replace(kernel.default_config(problem), split_k=1 << 16)
     assert kernel.supports(problem, config) == (
         "65536 blocks along groups of rows and splits; accepted: 65535 or fewer, as a grid holds no more there"
@@ -256,3 +274,47 @@ def test_columns_side_by_side_share_no_memory(device):
     wrapped = whole.as_strided((7, 16), (80, 1), 70)  # its rows end in the next ones of a
     with pytest.raises(ValueError, match="shares memory with a"):
         checks.check_apart(wrapped, a=a)
+
+
+def test_memory_is_told_apart_as_addresses_do():
+    """All that have an address in common are found; what lies behind the other, or row behind row, is let through."""
+    memory = torch.zeros(64)
+    views = [
+        memory.as_strided((2, 3), (row, column), start)
+        for row in range(8)
+        for column in range(3)
+        for start in (0, 3, 4, 6, 9)
+    ]
+    addresses = {id(view): [view[i, j].data_ptr() for i in range(2) for j in range(3)] for view in views}
+    for view in views:
+        row, column = view.stride()
+        if len(set(addresses[id(view)])) < 6:
+            assert checks.overlaps_itself(view)
+        elif row > 2 * column or column > row:
+            assert not checks.overlaps_itself(view), view.stride()
+    single = memory[:1].view(1, 1)
+    assert [checks.overlaps_itself(single.expand(shape)) for shape in ((1, 3), (3, 1), (1, 1))] == [True, True, False]
+    for one, other in itertools.combinations(views, 2):
+        here, there = addresses[id(one)], addresses[id(other)]
+        if not set(here).isdisjoint(there):
+            assert checks._share_memory(one, other)
+        elif max(here) < min(there):
+            assert not checks._share_memory(one, other)
+
+
+@pytest.mark.parametrize(
+    "shape, strides, layout",
+    [
+        ((4, 3), (3, 1), Layout.KN),
+        ((4, 3), (2, 1), None),
+        ((4, 3), (1, 4), Layout.NK),
+        ((4, 3), (1, 3), None),
+        ((4, 3), (8, 2), None),
+        ((4, 1), (1, 1), Layout.NK),
+        ((4, 1), (5, 1), Layout.KN),
+        ((1, 3), (1, 1), Layout.KN),
+        ((1, 3), (1, 2), Layout.NK),
+    ],
+)
+def test_the_layout_is_that_of_the_strides(shape, strides, layout):
+    assert checks.layout_of(torch.zeros(64).as_strided(shape, strides)) is layout

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count, pairwise
 from math import comb
 
@@ -148,6 +149,7 @@ def test_cold_goes_on_rotating_from_one_contender_to_the_next():
     time_together([contender(device, 5, name, sets=7, calls=calls) for name in "ab"], "cold", 4, device)
     assert {name for name, _ in calls} == {"a", "b"}
     assert all((before + 1) % 7 == after for (_, before), (_, after) in pairwise(calls))
+    assert device.read_parts == [(0, 1)] * (len(calls) // clock.COLD_LAUNCHES)  # L2 is read out before each turn
 
 
 @pytest.mark.parametrize("l2_bytes, sets", [(32, 3), (1, 1)])
@@ -155,6 +157,13 @@ def test_cold_refuses_sets_that_stay_in_l2(l2_bytes, sets):
     device = FakeDevice(l2_bytes)
     with pytest.raises(ValueError, match="L2"):
         time_together([contender(device, 5, sets=sets)], "cold", 2, device)
+
+
+def test_cold_refuses_where_the_sets_of_one_contender_stay_in_l2():
+    device = FakeDevice(l2_bytes=32)
+    large = Timed("large", lambda x: x, [Arguments((torch.ones(100),), {})] * 3)
+    with pytest.raises(ValueError, match="3 argument sets hold 96 bytes"):
+        time_together([large, contender(device, 5)], "cold", 2, device)
 
 
 @pytest.mark.parametrize("bytes_per_set", [1, 1000, 60_000, 60_000_000, 10**12])
@@ -196,6 +205,19 @@ def test_a_graph_on_cold_l2_goes_through_the_sets_and_begins_after_a_read_of_oth
     time_together([contender(device, 5, sets=sets, calls=calls)], "graph", 2, device)
     assert [index for _, index in calls] == [launch % sets for launch in range(launches)]  # captured once
     assert device.read_parts and set(device.read_parts) == {(0, 1)}
+
+
+@pytest.mark.parametrize("mode, replays", [("graph", 1), ("warm", 2)])
+def test_a_warm_replay_follows_another_in_each_turn(monkeypatch, mode, replays):
+    monkeypatch.setattr(clock, "WARM_UP_S", 0.0)
+    device, ran = FakeDevice(), []
+
+    def fn(x, *, out):
+        device.launch(5.0, lambda: (ran.append(x), out.copy_(x)))
+        return out
+
+    time_together([replace(contender(device, 5, sets=1), fn=fn)], mode, 4, device)
+    assert len(ran) == 50 * (2 + 5 * replays)  # 2 see what was captured; 4 rounds and one before
 
 
 RESULTS = [torch.bfloat16, torch.float32, torch.int32, torch.int64]
@@ -259,11 +281,19 @@ def reading(sm_mhz: float) -> Reading:
 
 def test_a_round_of_low_clock_is_measured_again(monkeypatch):
     monkeypatch.setattr(clock, "WARM_UP_S", 0.0)
-    high, low = reading(1980), reading(1400)
+    monkeypatch.setattr(clock, "JUDGED_ROUNDS", 5)
+    high, low, judged = reading(1980), reading(1400), []
     device = FakeDevice(readings=[high, high, *[high] * 4, high, low, *[high] * 8])
-    (samples,) = time_together([contender(device, 5)], "host", 5, device)
-    assert samples.clocks.repeated_rounds == 1
+    playing = replace(contender(device, 5), fault=lambda index, result: judged.append(index))
+    (samples,) = time_together([playing], "host", 5, device)
+    assert samples.clocks.repeated_rounds == 1 and len(judged) == 6
     assert len(samples.rounds) == 5 and {r.sm_mhz for r in samples.clocks.readings} == {1980}
+
+
+def test_a_low_clock_is_one_under_95_percent_of_the_median():
+    rounds = [[reading(1010), reading(mhz)] for mhz in (1000, 1000, 1000, 951, 949)]
+    assert clock._low_rounds(rounds) == [4]
+    assert clock._low_rounds([*rounds, []]) == []
 
 
 def test_repeating_ends(monkeypatch):
@@ -300,6 +330,19 @@ def test_pairing_takes_a_drift_out():
     assert ratio.verdict(noise=0.2) == "tie"
 
 
+def test_round_is_paired_with_round():
+    assert stats.paired_ratio([[1.0], [2.0], [3.0]], [[3.0], [1.0], [2.0]]).value == 1.5
+
+
+def test_a_tie_is_an_interval_around_1_or_a_lead_within_the_noise():
+    verdicts = {0.04: [], 0.06: []}
+    for value in (1.05, 0.95):
+        for noise, found in verdicts.items():
+            found.append(stats.Ratio(value, value - 0.01, value + 0.01).verdict(noise))
+    assert verdicts == {0.04: ["faster", "slower"], 0.06: ["tie", "tie"]}
+    assert stats.Ratio(1.5, 1.0, 2.0).verdict(0.0) == "tie"
+
+
 def test_slower_is_said_too_and_the_interval_is_the_same_every_time():
     rng = np.random.default_rng(1)
     baseline, other = rng.normal(9, 0.1, (30, 20)).tolist(), rng.normal(10, 0.1, (30, 20)).tolist()
@@ -328,10 +371,11 @@ def test_rounds_that_do_not_pair_are_refused():
 
 
 def test_summary_is_the_median_of_round_medians():
-    rounds = [[1.0, 2.0, 90.0], [4.0, 4.0, 4.0], [5.0, 6.0, 7.0]]
+    rounds = [[1.0, 1.0, 50.0], [1.0, 5.0, 60.0], [40.0, 50.0, 50.0]]
     summary = stats.summary(rounds)
-    assert (summary.median_us, summary.samples, summary.rounds) == (4.0, 9, 3)
-    assert (summary.q1_us, summary.q3_us) == (4.0, 6.0)  # of 1, 2, 4, 4, 4, 5, 6, 7, 90
+    assert (summary.median_us, summary.samples, summary.rounds) == (5.0, 9, 3)
+    # Of 1, 1, 1, 5, 40, 50, 50, 50, 60, whose own median is 40.
+    assert (summary.q1_us, summary.q3_us, summary.mean_us) == (1.0, 50.0, pytest.approx(258 / 9))
 
 
 @pytest.mark.gpu
@@ -430,6 +474,19 @@ def test_what_is_timed_is_judged(mode):
     assert caught.value.wrong
 
 
+def test_the_rounds_that_are_judged_are_drawn_anew():
+    def judged() -> tuple[int, ...]:
+        """Each as the number of calls that come after it."""
+        device, calls, places = FakeDevice(), [], []
+        playing = contender(device, 5, calls=calls)
+        playing = replace(playing, fault=lambda index, result: places.append(len(calls)))
+        time_together([playing], "host", 6, device)
+        return tuple(len(calls) - place for place in places)
+
+    drawn = [judged() for _ in range(10)]
+    assert {len(places) for places in drawn} == {clock.JUDGED_ROUNDS} and len(set(drawn)) > 1
+
+
 @pytest.mark.parametrize("mode", ["cold", "host"])
 def test_an_answer_that_is_remembered_is_no_answer(mode):
     """Of address and version of its inputs: nothing is launched for what was seen before."""
@@ -498,6 +555,8 @@ def test_whoever_sets_l2_aside_is_wrong():
     with pytest.raises(NotTimed, match="sets L2 aside") as caught:
         judged(device, fn, "cold")
     assert caught.value.wrong
+    device.held_l2 = True  # by whoever came before
+    judged(device, writes(device), "cold")
 
 
 def test_whoever_replaces_the_clock_while_timed_is_wrong(monkeypatch):

@@ -7,6 +7,7 @@ from ttgir import ttgir
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.common.accuracy import Judge
+from triton_vs_tilus.common.kernel import GroupedConfig, grid_of, is_grouped
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus.configs import ENGINES
 
@@ -33,6 +34,13 @@ def test_every_group_of_rows_covers_all_tiles(kernel, group_m, device):
     config = cases.replace(kernel.default_config(problem), block_m=16, block_n=16, num_warps=1, group_m=group_m)
     out = cases.run(kernel, problem, inputs, config=config)
     cases.assert_right(kernel, problem, Judge(problem, inputs), out, config)
+
+
+@pytest.mark.parametrize("group_m, blocks", [(1, (1, 3, 10)), (2, (2, 3, 6)), (3, (3, 3, 4)), (8, (5, 3, 2))])
+def test_a_grid_has_a_block_a_tile_and_split_and_a_group_no_more_rows_than_there_are(group_m, blocks):
+    problem, config = Matmul(70, 40, 64), GroupedConfig(16, 16, 32, 2, 1, 3, group_m)
+    assert grid_of(problem, config).blocks == blocks
+    assert is_grouped(problem, config) is (group_m < 5)
 
 
 # Programs that walk tiles

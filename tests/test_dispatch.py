@@ -114,13 +114,45 @@ def test_a_kernel_that_splits_k_alone_in_its_language_is_no_choice():
     assert set(entry["us"]) == {BASELINE, "tilus/data_parallel"}
 
 
+def test_of_two_measurements_that_with_more_kernels_counts_then_that_of_its_own_dtype():
+    fp16 = replace(ROUTER, dtype=torch.float16, out_dtype=None)
+    names = (BASELINE, FASTER, DETERMINISTIC)
+    many, own = ([row(name, us=5.0, problem=of) for name in names] for of in (fp16, ROUTER))
+    for others, rows in ((own[:2], "many"), (own, "others")):
+        (entry,) = times.measured({Path("many.jsonl"): many, Path("others.jsonl"): others})
+        assert entry["rows"] == rows
+
+
 def test_the_farther_the_measured_problem_the_more_it_must_have_won_by():
     many = replace(ROUTER, m=256)
     here, won_by_far = measured(many, **{FASTER: 9.5}), measured(many, **{FASTER: 5.0})
     assert chosen(replace(many, k=7000), here) == FASTER
     assert chosen(replace(many, k=3584), here) is None
-    assert chosen(replace(many, k=3584), won_by_far) == FASTER
+    assert chosen(replace(many, k=14336), here) is None
+    assert chosen(replace(many, k=3584), won_by_far) == chosen(replace(many, k=14336), won_by_far) == FASTER
     assert chosen(replace(many, k=64), won_by_far) is None
+
+
+@pytest.mark.parametrize(
+    "tokens, there, taken", [(16, 512, FASTER), (8, 512, None), (32, 1024, FASTER), (31, 1024, None)]
+)
+def test_what_is_far_from_the_tokens_or_from_those_whose_config_they_share_is_torchs(tokens, there, taken):
+    here = measured(replace(ROUTER, m=there, k=4096), **{FASTER: 4.0})
+    assert chosen(replace(ROUTER, m=tokens), here) == taken
+
+
+def test_of_two_that_won_that_which_gains_more_over_half_and_twice_the_tokens_is_taken():
+    us = {4: 2.0, 8: 8.0, 16: 5.0, 32: 8.0, 64: 2.0}
+    entries = [measured(replace(ROUTER, m=m), **{FASTER: us[m], DETERMINISTIC: 6.5}) for m in us]
+    assert chosen(ROUTER, *entries) == DETERMINISTIC
+
+
+def test_what_is_rounded_more_than_once_or_stands_for_a_comparison_is_not_taken():
+    here = measured(ROUTER, **{FASTER: 5.0})
+    (kernel,) = (kernel for kernel in KERNELS["triton"] if kernel.full_name == FASTER)
+    others = replace(kernel, roundings=lambda config: 2), replace(kernel, tuned_as="triton/last_arriver")
+    taken = [choose([each], ROUTER, "h200", measured=[here]).kernel for each in (kernel, *others)]
+    assert taken == [kernel, None, None]
 
 
 def test_up_to_64_tokens_what_is_smaller_than_the_measured_is_one_unit_away_at_most():
@@ -157,6 +189,30 @@ def test_numbers_of_tokens_share_the_config_of_the_power_of_four_next_to_them():
     assert shares == {1: 1, 2: 4, 3: 4, 7: 4, 8: 16, 31: 16, 32: 64, 127: 64, 128: 256, 1024: 1024}
 
 
+def config_taken(monkeypatch, problem: Matmul, config_of, supports=lambda problem, config: None):
+    """Where the searched config of M rows is config_of(kernel, M)."""
+    (kernel,) = (replace(each, supports=supports) for each in KERNELS["triton"] if each.full_name == FASTER)
+    monkeypatch.setattr(dispatch.tuned, "pick", lambda kernel, of, slug: (config_of(kernel, of.m), "tuned"))
+    here = measured(replace(problem, m=dispatch.shared_tokens(problem.m)), **{FASTER: 5.0})
+    return choose([kernel], problem, "h200", measured=[here]).config
+
+
+def test_a_config_that_only_the_shared_tokens_can_run_is_not_taken(monkeypatch):
+    def supports(problem, config):
+        return "rows" if config and problem.m < config else None
+
+    taken = [config_taken(monkeypatch, replace(ROUTER, m=m), lambda kernel, m: m, supports) for m in (8, 17)]
+    assert taken == [8, 16]
+
+
+@pytest.mark.parametrize("block_m, group_m, taken", [(64, 2, 2), (16, 8, 4), (16, 4, 4)])
+def test_half_of_the_shared_tokens_are_walked_in_groups_too_of_two_rows_at_least(monkeypatch, block_m, group_m, taken):
+    def config_of(kernel, m):
+        return replace(kernel.default_config(ROUTER), block_m=block_m, group_m=group_m)
+
+    assert config_taken(monkeypatch, replace(ROUTER, m=128), config_of).group_m == taken
+
+
 def test_fp32_is_torchs_where_torch_may_round_it(monkeypatch):
     problem = Matmul(16, 16, 8192, torch.float32)
     here = measured(problem, **{FASTER: 5.0})
@@ -174,8 +230,11 @@ def test_a_device_without_a_table_takes_a_rule_that_holds_on_one_that_has(langua
         if choice.kernel is not None:
             assert entry["us"][choice.kernel.full_name] < entry["us"][BASELINE]
             assert choice.config == choice.kernel.default_config(problem)
-    assert choose(KERNELS[language], ROUTER, "unknown").kernel is not None
-    assert choose(KERNELS[language], replace(ROUTER, m=1024), "unknown").kernel is None
+    most = Matmul(dispatch.THUMB_TOKENS, dispatch.THUMB_COLUMNS, dispatch.THUMB_DEPTH)
+    assert choose(KERNELS[language], most, "unknown").kernel is not None
+    beyond = (replace(most, m=most.m + 1), replace(most, n=most.n + 1), replace(most, k=most.k - 1))
+    for problem in (*beyond, replace(most, dtype=torch.float32, out_dtype=None)):
+        assert choose(KERNELS[language], problem, "unknown").kernel is None
 
 
 @pytest.fixture

@@ -57,6 +57,14 @@ def test_no_element_moves_by_more_than_half_a_scale(shift, group_size, symmetric
     assert quantized.symmetric is symmetric and quantized.group_size == group_size
 
 
+@pytest.mark.parametrize("low, symmetric, scale", [(-3.0, True, 1.0), (-3.0, False, 0.7), (3.0, False, 7.5 / 14)])
+def test_a_scale_is_that_of_the_largest_weights(low, symmetric, scale):
+    weight = torch.tensor([7.5, low]).repeat(16)[:, None].expand(32, 8)
+    assert quantize(weight, 32, symmetric=symmetric).scales.float() == pytest.approx(
+        torch.full((1, 8), scale), rel=1e-3
+    )
+
+
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_zeros_stay_zeros(symmetric):
     assert (quantize(torch.zeros(64, 8), 32, symmetric=symmetric).dequantized() == 0).all()

@@ -16,7 +16,7 @@ from triton_vs_tilus.bench import report
 from triton_vs_tilus.bench.cli import run_command
 from triton_vs_tilus.bench.rows import queries, regression
 from triton_vs_tilus.bench.rows.journal import Journal, read_rows
-from triton_vs_tilus.bench.rows.row import BASELINE, ONE_CONFIG, SearchRecord
+from triton_vs_tilus.bench.rows.row import BASELINE, ONE_CONFIG, FloorRecord, SearchRecord
 from triton_vs_tilus.bench.show import matrix, tables
 
 VECTOR = "triton/decompose_k.vector"
@@ -258,7 +258,7 @@ def test_changes_are_told_by_the_intervals_of_speed_ups():
     assert "5 rows stand in one of the files only" in table.foot
 
 
-@pytest.mark.parametrize(("fail_over", "count"), [(0, 2), (5, 2), (7, 0)])
+@pytest.mark.parametrize(("fail_over", "count"), [(0, 2), (5, 2), (6, 2), (7, 0)])
 def test_a_regression_is_slower_by_more_than_was_set(fail_over, count):
     found = regression.changes([row(VECTOR, 1, 8.5)], [row(VECTOR, 1, 8.0)])
     assert len(regression.regressions(found, fail_over)) == count
@@ -275,6 +275,11 @@ def test_what_moves_the_whole_machine_is_no_change():
         for figures in rows[1].timing.values():
             figures.q1_us, figures.q3_us = figures.median_us * 0.9, figures.median_us * 1.1
     assert len(regression.regressions(regression.changes(slower, old), 5)) == 2
+
+
+def test_hosts_whose_launches_lie_within_15_percent_of_the_next_are_of_one_kind():
+    floors = [FloorRecord(launch_us=us, read_us=9.0) for us in (1.6, 1.2, 1.0, 1.1, 1.3)]
+    assert queries.launch_costs([replace(row(), floor={"cold": floor}) for floor in floors]) == [1.15, 1.6]
 
 
 def test_what_broke_is_always_a_regression():

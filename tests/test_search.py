@@ -1,6 +1,7 @@
 """The search with made-up kernels and times: its choice of configs, its cache's key and the tables it writes."""
 
 import dataclasses
+import itertools
 import json
 import math
 from collections import Counter
@@ -18,7 +19,16 @@ from triton_vs_tilus.bench.measure.process import Child
 from triton_vs_tilus.bench.rows.row import EnvironmentRecord, ProblemRecord, SearchRecord
 from triton_vs_tilus.bench.search import build, cache, search
 from triton_vs_tilus.bench.search.build import builders
-from triton_vs_tilus.bench.search.race import BUDGETS, CONFIRMING_ROUNDS, FINALISTS, Budget, Lost, Race, SearchResult
+from triton_vs_tilus.bench.search.race import (
+    BUDGETS,
+    CONFIRMING_ROUNDS,
+    FINALISTS,
+    FIRST_ROUNDS,
+    Budget,
+    Lost,
+    Race,
+    SearchResult,
+)
 from triton_vs_tilus.bench.search.space import first_tries, neighbours, sample, siblings_of, tries
 from triton_vs_tilus.bench.search.table import write_table
 from triton_vs_tilus.bench.show import progress
@@ -109,10 +119,21 @@ def test_where_none_passes_there_is_none():
 
 
 def test_time_is_kept_to_and_told():
-    seconds = iter(range(1000))
-    found = result_of(budget=Budget(80, 10), now=lambda: next(seconds))
-    assert found.out_of_time and found.tried < len(SPACE) and found.config is not None
-    assert "stopped by time" in str(found)
+    """A second passes each time that the clock is looked at: 5 of the first 4 configs, 6 more of the 5 after them."""
+    seconds, taken = itertools.count(), []
+
+    def timing(configs, rounds):
+        taken.append((len(configs), rounds))
+        return times_of(configs, rounds)
+
+    race = Race(Budget(80, 10), lambda config: None, timing, SPACE, lambda: next(seconds))
+    race.enter(SPACE[:4], {})
+    assert (race.result.seconds, race.result.out_of_time) == (5, False)
+    race.enter(SPACE[4:], {})
+    assert taken == [(4, FIRST_ROUNDS), (9, FIRST_ROUNDS)]
+    found = race.confirmed()
+    assert found.out_of_time and (found.tried, found.untried, found.seconds) == (9, len(SPACE) - 9, 14)
+    assert found.config is not None and "stopped by time" in str(found)
 
 
 def test_a_winner_that_does_not_hold_is_passed_over():

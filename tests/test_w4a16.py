@@ -479,6 +479,10 @@ def bad_weights():
     yield replace(good, scales=good.scales[:, :8].contiguous()), ValueError, "scales has 8 columns, qweight 16"
     yield replace(good, scales=good.scales[:1].repeat(3, 1)), ValueError, "K = 64, scales 3 groups"
     yield replace(good, scales=good.scales.repeat(2, 1)), ValueError, "accepted: groups of 32, 64, 128"
+    ragged = GPTQWeight(good.qweight[:1].repeat(41, 1), good.scales[:1].repeat(10, 1), None)
+    yield ragged, ValueError, "K = 328, scales 10 groups"  # of 32 rows, and 8 more
+    shifted = good.scales.new_empty(36)[4:].view(2, 16)
+    yield replace(good, scales=shifted), ValueError, "scales has shape .* address .*8; accepted: .* 16-byte aligned"
     yield (
         replace(good, qzeros=good.qzeros[:1].contiguous()),
         ValueError,
@@ -508,6 +512,9 @@ def test_bad_operands_are_named(kernel, device):
         ((a.float(), weight), {}, TypeError, "a has dtype torch.float32; accepted: torch.float16, torch.bfloat16"),
         ((a[:, :32], weight), {}, ValueError, r"a has shape \(4, 32\); accepted: \(M, 64\)"),
         ((a.T.contiguous().T, weight), {}, ValueError, "a has strides"),
+        ((a.new_empty(4, 68)[:, :64], weight), {}, ValueError, r"a has strides \(68, 1\).*multiples of 16 bytes"),
+        ((a.new_empty(260)[4:].view(4, 64), weight), {}, ValueError, "a has strides .* address .*8; accepted"),
+        ((a.new_empty(256).as_strided((4, 64), (56, 1)), weight), {}, ValueError, r"a has strides \(56, 1\)"),
         ((a.bfloat16(), weight), {}, TypeError, "weight has scales of dtype torch.float16"),
         ((a, weight), {"out": a.new_empty(4, 15)}, ValueError, r"out has shape \(4, 15\); accepted: \(4, 16\)"),
         ((a, weight), {"out": a.new_empty(4, 16).float()}, TypeError, "out has dtype torch.float32"),
@@ -639,6 +646,29 @@ def test_in_place_is_of_fp16(device):
     operands, _ = kernel.arguments(problem, problem.inputs(device))
     with pytest.raises(ValueError, match="in fp16"):
         kernel.launch(*operands)
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "variant", "split_k"),
+    [
+        (4096, 4096, "atomic", 8),  # 64 tiles of 2 warps: 4 splits make 512 of the 528 wanted
+        (4096, 4096, "semaphore", 4),
+        (4096, 4096, "data_parallel", 1),
+        (4096, 512, "atomic", 2),  # of 2 steps of 128
+        (65536, 4096, "atomic", 1),
+    ],
+)
+def test_by_default_k_is_split_until_warps_are_enough_or_steps_are_two(n, k, variant, split_k):
+    assert shared.default_config(W4A16Matmul(1, n, k), variant, least_columns=16).split_k == split_k
+
+
+def test_a_pipeline_may_take_all_of_shared_memory():
+    problem = W4A16Matmul(1, 4096, 4096)
+    config = shared.default_config(problem, "atomic", least_columns=16)
+    limit = shared.shared_bytes(config)
+    assert limit == 4 * (16 * 128 * 2 + 64 * 128 // 2 + 64 * 4)
+    assert shared.unsupported(problem, config, "atomic", limit) is None
+    assert f"take {limit} bytes of shared memory" in shared.unsupported(problem, config, "atomic", limit - 1)
 
 
 @each_kernel

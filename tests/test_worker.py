@@ -181,6 +181,15 @@ def test_who_is_faster_than_an_empty_launch_is_suspicious():
     assert timing.suspicion("b") == "warm: 1.00 us is faster than an empty launch, 10.00 us"
     timing.timeline_us["c"] = 12.0
     assert timing.suspicion("c").startswith("cold: 10.00 us by events, 12.00 us by the GPU's timeline")
+    timing.samples["cold"]["c"] = replace(samples, rounds=[[12.0]] * 4)  # warm it is faster than on the cold timeline
+    assert timing.suspicion("c") == ""
+
+
+def test_who_is_faster_than_an_empty_launch_within_the_noise_is_not_suspicious():
+    _, _, timing, _ = timed({})
+    for name, us in ((AGAIN, 9.5), ("b", 9.6)):
+        timing.samples["warm"][name] = replace(timing.samples["warm"][name], rounds=[[us]] * 4)
+    assert timing.suspicion("b") == ""
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,14 @@ def test_what_is_left_for_captures_is_said(arena):
         arena(200, capture=2)
 
 
+def test_tickets_are_positive_int32_that_leave_room_for_turns(monkeypatch):
+    """The last one of an int32, and the first after it."""
+    monkeypatch.setattr(workspace, "_tickets", iter([0, 1, 2**21 - 2, 2**21 - 1]))
+    assert [workspace.next_ticket() for _ in range(4)] == [1 << 10, 2 << 10, (1 << 31) - (1 << 10), 1 << 10]
+    assert workspace.too_many_turns(1023) is None
+    assert workspace.too_many_turns(1024) == "split_k is 1024; accepted: 1023 or fewer, as a ticket counts"
+
+
 def test_memory_first_asked_for_in_inference_mode_is_zeroed_outside_of_it():
     with torch.inference_mode():
         held = workspace._zeros(4, CPU)
