@@ -189,6 +189,14 @@ def test_times_of_another_kernel_than_the_studys_tell_figures_and_no_verdict(beg
     assert finding.measured.startswith("the kernels here are not its own: ")
 
 
+@pytest.mark.parametrize(("share", "verdict"), [(0.5, CONFIRMED), (0.51, CONTRADICTED)])
+def test_a_share_is_reached_by_just_as_many(share, verdict):
+    ahead, behind = (on_suite("skinny-epilogue-bf16", {ATOMIC: speedup, OP: 1.3}) for speedup in (1.4, 1.2))
+    half = len(ahead) // 2
+    found = rules.Ahead(ATOMIC, OP, share).finding(evidence([*ahead[:half], *behind[half:]]).rows)
+    assert found == Finding("median 1.000x (0.92-1.08), ahead on 14 of 28", verdict, 28, "14 of 28")
+
+
 def test_fewer_shapes_than_the_claim_is_about_are_told():
     rows = on_suite("skinny-epilogue-bf16", {VECTOR: 1.12, TILE: 1})
     told = "ahead on 16 of 16; 16 of the 28 shapes recorded"
@@ -657,6 +665,7 @@ def test_splitk_against_data_parallel():
         ((8.0, 8.5, 8.0, 9.0, 10.0, 12.0), CONFIRMED),
         ((8.0, 8.0, 8.0, 8.0, 8.0, 8.0), CONTRADICTED),  # no loss
         ((12.0, 11.0, 10.0, 9.0, 9.0, 9.0), CONTRADICTED),  # less and less of one
+        ((4.0, 4.5, 5.0, 5.5, 6.0, 7.0), CONTRADICTED),  # less and less of a gain
     ],
 )
 def test_whether_more_splits_lose(at_16_splits, verdict):
@@ -879,6 +888,8 @@ def test_the_workspace_of_one_launch(share, verdict):
         made.workspace_bytes = {listed.TLX: round(share * size), listed.VECTOR: 8 * size}.get(made.contender)
     told = f"{share:.3f} to {share:.3f} times 1 / split, on 28 problems"
     assert judged("One launch in TLX needs", rows) == Finding(told, verdict, 28)
+    next(made for made in rows if made.contender == listed.TLX).workspace_bytes *= 3
+    assert judged("One launch in TLX needs", rows).verdict == CONTRADICTED  # by one
 
 
 @pytest.mark.parametrize(("equal", "verdict"), [(False, CONFIRMED), (True, CONTRADICTED)])
