@@ -90,6 +90,14 @@ def find(full_name: str) -> Kernel:
     raise KeyError(f"no contender {full_name!r}: {reason or f'there are {names}'}")
 
 
+def find_or_none(full_name: str) -> Kernel | None:
+    """As `find`; None where there is no contender of this name here."""
+    try:
+        return find(full_name)
+    except KeyError:
+        return None
+
+
 def _with_split(full_name: str) -> Kernel:
     """'tilus/semaphore.fp32@s4': the kernel with the config it would take, but for its split: what one more split
     costs is seen by asking for several. Raises KeyError as `find`, and for a kernel that splits nothing."""

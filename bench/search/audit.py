@@ -74,7 +74,7 @@ def of_table(slug: str) -> list[Latency]:
     return [
         (name, OPS[kernel.op].problem.from_fields(entry["problem"]), entry["search"]["us"])
         for name, entries in tuned.table(slug).items()
-        if (kernel := _contender(name)) is not None
+        if (kernel := contenders.find_or_none(name)) is not None
         for entry in entries
         if "us" in entry.get("search", {})
     ]
@@ -104,7 +104,7 @@ class Searched:
     build_seconds: float = 0.0
 
     def add(self, kernel: Kernel | None, entry: tuned.Entry) -> None:
-        """kernel: None, where there is none by that name here."""
+        """kernel: None where its language cannot be imported, or the table is a user's from another version."""
         search = entry.get("search", {})
         self.entries += 1
         self.out_of_time += search.get("out_of_time", False)
@@ -125,16 +125,8 @@ def searched(slug: str) -> dict[str, Searched]:
     found: dict[str, Searched] = {}
     for name, entries in tuned.table(slug).items():
         for entry in entries:
-            found.setdefault(name, Searched()).add(_contender(name), entry)
+            found.setdefault(name, Searched()).add(contenders.find_or_none(name), entry)
     return found
-
-
-def _contender(name: str) -> Kernel | None:
-    """None where its language cannot be imported, or the table is a user's from another version."""
-    try:
-        return contenders.find(name)
-    except KeyError:
-        return None
 
 
 def tables_in_git(slug: str) -> set[str]:

@@ -96,11 +96,10 @@ def tune(
         if name in results:
             config = results[name].config
             return [] if config is None else [config]
-        for known in contenders.all_contenders():
-            if known.full_name == name:
-                config, source = tuned.pick(known, problem, slug)
-                return [config] if source == "tuned" else []
-        return []
+        if (known := contenders.find_or_none(name)) is None:
+            return []
+        config, source = tuned.pick(known, problem, slug)
+        return [config] if source == "tuned" else []
 
     def refined(kernel: Kernel) -> list[Config]:
         race = races[kernel.full_name]

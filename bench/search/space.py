@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import log2
 from typing import Any
 
-from triton_vs_tilus.bench.contenders import all_contenders, find
+from triton_vs_tilus.bench.contenders import all_contenders, find_or_none
 from triton_vs_tilus.bench.search.race import Budget
 from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.kernel import Config, GroupedConfig, Kernel, Language, tiles_of
@@ -24,12 +24,9 @@ def tries(kernel: Kernel, problem: Problem, budget: Budget) -> int | None:
     """How many configs a search may try: None for all, where the spaces of both languages fit the budget; else the same
     number in both, at most the smaller space."""
     sizes = [len(kernel.configs(problem))]
-    try:
-        twin = find(twin_of(kernel))
-    except KeyError:
-        pass
-    else:
-        sizes += [size] if twin.supports(problem, None) is None and (size := len(twin.configs(problem))) else []
+    twin = find_or_none(twin_of(kernel))
+    if twin is not None and twin.supports(problem, None) is None and (size := len(twin.configs(problem))):
+        sizes.append(size)
     return None if max(sizes) <= budget.configs else min(budget.configs, *sizes)
 
 
