@@ -928,6 +928,17 @@ def test_whether_skinny_products_are_bound_by_computing(floor, verdict):
     assert (finding.verdict, finding.problems) == (verdict, 28)
 
 
+def test_where_torch_alone_was_timed_nothing_is_the_fastest():
+    rows = on_suite(listed.PLAIN, {VECTOR: 1.3})
+    alone = {made.problem.name for made in rows[:4]}
+    rows = [made for made in rows if made.contender == BASELINE or made.problem.name not in alone]
+    for made in rows:
+        made.timing["cold"] = replace(made.timing["cold"], times_floor=9.9 if made.problem.name in alone else 1.4)
+    finding = judged("Skinny matrix", rows)
+    assert (finding.verdict, finding.problems) == (CONTRADICTED, 28 - len(alone))
+    assert "(1.40-1.40)" in finding.measured
+
+
 @pytest.mark.parametrize(("us", "verdict"), [(9.0, CONTRADICTED), (11.0, CONFIRMED)])
 def test_whether_the_sweep_is_bound_by_computing(us, verdict):
     """Reading takes 5 us in all made rows; the router's, on which the source says nothing, do not count."""
