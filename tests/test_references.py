@@ -300,6 +300,30 @@ def test_a_program_in_words(program, words):
     assert compiling.in_words(program) == words
 
 
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ({"mm": 0.0312, "triton_mm_9": 0.02052, "triton_mm_3": 0.03}, ["triton_mm_9 at 20.5 us, mm at 31.2 us, of 3"]),
+        ({"triton_mm_9": 0.0205, "mm": 0.0095, "triton_mm_3": 0.0201}, ["mm at 9.5 us, triton_mm_3 at 20.1 us, of 3"]),
+        ({"triton_mm_9": 0.02, "triton_mm_3": 0.01}, ["triton_mm_3 at 10.0 us, of 2"]),
+        ({}, []),  # one candidate is not timed
+    ],
+)
+def test_a_row_tells_what_inductor_measured_of_its_candidates(times, said):
+    from torch._inductor import select_algorithm
+
+    def choice(name):
+        kind = select_algorithm.ExternKernelCaller if name == "mm" else select_algorithm.TritonTemplateCaller
+        made = kind.__new__(kind)
+        made.name = name
+        return made
+
+    with compiling._searches() as found:
+        for save in select_algorithm.get_algorithm_selector_cache().feedback_saver_fns:
+            save({choice(name): ms for name, ms in times.items()}, "mm", [], [], None, {})
+    assert found == [f"Inductor timed {each} for mm" for each in said]
+
+
 def test_a_row_tells_the_program_whether_generated_or_kept():
     kernel = named("torch/compile.default")
     for _ in range(2):
@@ -400,13 +424,14 @@ def test_one_graph_serves_every_m(kernel, monkeypatch):
     inputs = SMALL.inputs("cpu")
     assert Judge(SMALL, inputs).judge(run(kernel, SMALL, inputs)).ok
     ranges = ["M 1-8", "M 9-inf"]
-    *winners, program = kernel.note().removeprefix("won by ").split("; ")
-    assert program.startswith("compiled to ")
-    assert [winner.partition(": ")[0] for winner in winners] == ranges
+    said = kernel.note()
+    winners, _, program = said.removeprefix("won by ").partition("; compiled to ")
+    assert [winner.partition(": ")[0] for winner in winners.split("; ")] == ranges
+    assert all(f" for mm_relu_range_{ends}" in program for ends in ("1_8", "9_inf"))
     for m in (2, 20):
         problem = replace(SMALL, m=m)
         assert Judge(problem, problem.inputs("cpu")).judge(run(kernel, problem)).ok
-        assert kernel.note() == f"won by {'; '.join(winners)}; {program}"
+        assert kernel.note() == said
     assert not hasattr(inputs.a, "_dynamo_weak_dynamic_indices")  # the mark is on an alias
 
 

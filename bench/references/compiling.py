@@ -72,6 +72,7 @@ class Compiled:
         self.function, self.mode, self.options = function, mode, options or {}
         self.around, self.dynamic, self.first, self.marked = around, dynamic, first, marked
         self.program = ""  # the calls of the program generated last; see in_words
+        self.searches: list[str] = []  # what Inductor's own clock said of the candidates for it; see _searches
 
     def __call__(self, problem: Matmul, *tensors: Tensor | None, **constants: Any) -> Tensor:
         """The function's result. The first call for a problem and these constants compiles, and raises what
@@ -93,19 +94,20 @@ class Compiled:
             return result
         options = {**torch._inductor.list_mode_options(self.mode), **self.options}
         compiled = torch.compile(_copy_of(self.function), fullgraph=True, dynamic=self.dynamic, options=options)
-        with self.around(), _generated() as code:
+        with self.around(), _generated() as code, _searches() as searches:
             result = compiled(*self.first(*tensors), **constants)
         if not code:
             raise RuntimeError(f"nothing was compiled for {problem.name}")
-        self.program = in_words(code[-1])
+        self.program, self.searches = in_words(code[-1]), searches
         compiled_for[key] = compiled_for[program] = compiled
         return result
 
     def note(self, copied: str = "A and B") -> str:
-        """What a reader of rows has to know: what was generated last, and what a CUDA graph of its own has copied."""
+        """What a reader of rows has to know: what was generated last, what Inductor's search measured of it and of its
+        rivals, and what a CUDA graph of its own has copied."""
         as_graph = self.mode == AS_GRAPH and torch.cuda.is_available()
         copies = f"; each call copies {copied} into its CUDA graph's memory" if as_graph else ""
-        return f"compiled to {self.program}{copies}"
+        return "; ".join([f"compiled to {self.program}", *self.searches]) + copies
 
 
 @contextmanager
@@ -120,6 +122,30 @@ def _generated() -> Iterator[list[str]]:
         yield code
     finally:
         GraphLowering.save_output_code = before
+
+
+@contextmanager
+def _searches() -> Iterator[list[str]]:
+    """Collects what Inductor's searches measured, each by its own clock: 'Inductor timed triton_mm_9 at 20.5 us, mm at
+    31.0 us, of 19 for mm'. Beside the fastest candidate it names the fastest of the other kind, a library's or
+    generated: the time of either is in the rows, too, by this project's clock."""
+    from torch._inductor.select_algorithm import ExternKernelCaller, add_feedback_saver, clear_feedback_savers
+
+    found: list[str] = []
+
+    def save(timings: dict[Any, float], operator: str, *_: Any) -> None:
+        fastest: dict[bool, Any] = {}
+        for choice in sorted(timings, key=timings.__getitem__):
+            fastest.setdefault(isinstance(choice, ExternKernelCaller), choice)
+        if fastest:
+            times = ", ".join(f"{choice.name} at {1e3 * timings[choice]:.1f} us" for choice in fastest.values())
+            found.append(f"Inductor timed {times}, of {len(timings)} for {operator}")
+
+    add_feedback_saver(save)
+    try:
+        yield found
+    finally:
+        clear_feedback_savers()
 
 
 def in_words(program: str) -> str:

@@ -148,7 +148,7 @@ class Autotuned:
 
     def note(self) -> str:
         winners = "; ".join(f"{place}{winner}" for place, winner in self.winners.items())
-        return f"won by {winners}" + (f"; compiled to {self._last.program}" if self._last else "")
+        return f"won by {winners}" + (f"; {self._last.note()}" if self._last else "")
 
     def supports(self, problem: Matmul, config: None = None) -> str | None:
         if problem.epilogue.has_bias:
