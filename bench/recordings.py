@@ -90,7 +90,8 @@ RECORDINGS = {
         [
             "--workload router",
             _only("cublaslt", "torch/compile.default", "torch/compile.max_autotune_parameter"),
-            _only("torch/compile.max_autotune_no_cudagraphs", "flashinfer", "cute_dsl", "helion"),
+            _only("torch/compile.max_autotune_no_cudagraphs", "torch/compile.max_autotune_profiled"),
+            _only("flashinfer", "cute_dsl", "helion"),
             _IN_TORCH,
             _only("sliced_k.fma", "decompose_k.vector_pdl", "triton/cluster", "tilus/cluster"),
             "--timing cold,graph,warm --rounds 40",

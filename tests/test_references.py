@@ -353,6 +353,38 @@ def test_decompose_k_is_offered_where_it_is_asked_for_and_nowhere_else(monkeypat
     assert "wider" in lowered.supports(Matmul(1, 256, 7168, BF16, FP32), None)
 
 
+def test_the_profiled_search_takes_and_leaves_no_times():
+    from torch._inductor.codecache import PersistentCache
+
+    class Cache(PersistentCache):
+        def get_local_cache(self):
+            raise AssertionError("read")
+
+        def update_local_cache(self, local_cache):
+            raise AssertionError("written")
+
+    with torch_compile._timed_anew():
+        assert Cache().lookup(["mm"], "mm", "sizes", lambda choices: dict.fromkeys(choices, 0.02)) == {"mm": 0.02}
+        assert Cache().lookup(["mm"], "mm", "sizes", None) == {}
+    with pytest.raises(AssertionError, match="read"):
+        Cache().lookup(["mm"], "mm", "sizes", None)
+
+
+@pytest.mark.gpu
+def test_the_profiled_search_times_its_candidates_on_the_gpu(device, monkeypatch):
+    """Its times are of the profiler: none of them is asked of the clock that the other searches have."""
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    def refuse(*_, **__):
+        raise AssertionError("timed by events")
+
+    monkeypatch.setattr(type(benchmarker), "benchmark_gpu", refuse)
+    kernel, problem = named("torch/compile.max_autotune_profiled"), Matmul(16, 256, 1024)
+    inputs = problem.inputs(device)
+    assert Judge(problem, inputs).judge(run(kernel, problem, inputs)).ok
+    assert "Inductor timed" in kernel.note()
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["torch/compile.max_autotune", "torch/decompose_k.max_autotune"])
 def test_a_graph_of_its_own_is_not_captured_in_another(name, device):

@@ -7,6 +7,9 @@ max_autotune                 Inductor's search over library, Triton templates an
 max_autotune_parameter       the same with the weight as a module's parameter: its address is the graph's, and it is
                              not copied; a graph is recorded for each weight
 max_autotune_no_cudagraphs   the same search, launched call by call
+max_autotune_profiled        likewise, but candidates are timed on the GPU's own timeline. By default events around a
+                             call time them, which count the host's part, too, where a call takes the host longer than
+                             clearing L2 before it takes the GPU
 decompose_k                  like max_autotune_no_cudagraphs, with decompose-K in place of Triton's templates at every
                              K: Inductor offers it only where K >= 32 M and K >= 32 N, so never for a router of 256
                              experts and K = 7168
@@ -60,6 +63,22 @@ def _offers_forgotten() -> Iterator[None]:
         yield
     finally:
         forget()
+
+
+@contextmanager
+def _timed_anew() -> Iterator[None]:
+    """Inductor keeps the times of candidates, whichever clock they are of: none is taken from there, and none left."""
+    from torch._inductor.codecache import PersistentCache
+
+    def lookup(cache: Any, choices: Any, operator: Any, inputs: Any, benchmark: Any, *_: Any, **__: Any) -> Any:
+        return benchmark(choices) if benchmark else {}
+
+    kept = PersistentCache.lookup
+    PersistentCache.lookup = lookup  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        PersistentCache.lookup = kept  # type: ignore[method-assign]
 
 
 def matmul(
@@ -131,6 +150,12 @@ KERNELS = (
     _kernel("max_autotune", AS_GRAPH),
     _kernel("max_autotune_parameter", AS_GRAPH, parameter=True),
     _kernel("max_autotune_no_cudagraphs", NO_CUDAGRAPHS),
+    _kernel(
+        "max_autotune_profiled",
+        NO_CUDAGRAPHS,
+        {"profile_bandwidth_with_do_bench_using_profiling": True},
+        _timed_anew,
+    ),
     _kernel("decompose_k", NO_CUDAGRAPHS, {"triton.decompose_k_threshold": 0}, _offers_forgotten, _offered),
     _kernel(
         "triton_templates",
