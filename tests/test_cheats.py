@@ -4,6 +4,7 @@ made-up device, where a product takes 8 us and calling nothing 1 us."""
 import dataclasses
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 
@@ -111,9 +112,11 @@ def test_what_the_gate_says_of_a_cheat(monkeypatch, place, status, why, lives):
     monkeypatch.setattr(torch.cuda.Event, "elapsed_time", torch.cuda.Event.elapsed_time)  # restored afterwards
     monkeypatch.setattr(Judge.largest_error, "__code__", Judge.largest_error.__code__)
     monkeypatch.setattr(seal(), "spoiled", False)
-    others = threading.enumerate()
+    others, checked = threading.enumerate(), threading.Event()
+    monkeypatch.setattr(time, "sleep", lambda seconds: checked.wait())  # however long the check takes here
     found = worker._check(PROBLEM, f"candidate/{place}", None, CPU, 0, announce=lambda name: None)
     assert (found.status, healthy()) == (status, lives) and why in found.message, found.message
+    checked.set()
     for thread in threading.enumerate():
         if thread not in others and not thread.daemon:
             thread.join()  # before the next test uses what it writes to
