@@ -1,5 +1,6 @@
 """The referee against adversaries: each gets its own row with the right status, and costs no other its row."""
 
+import threading
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -485,3 +486,19 @@ def test_a_kernels_claim_of_determinism_is_held_against_its_repeats(monkeypatch,
     assert ("claims to be deterministic" in found.message) == claims and found.bitwise_equal is (
         None if claims else False
     )
+
+
+def test_a_thread_with_the_identifier_of_one_that_ended_is_a_new_one():
+    ends = [threading.Event(), threading.Event()]
+    first, second = (threading.Thread(target=end.wait, daemon=True) for end in ends)
+    first.start()
+    before = worker._threads()
+    assert worker._begun_since(before) == set()
+    ends[0].set()
+    first.join()
+    second.start()
+    try:
+        assert worker._begun_since(before) == {second.ident}  # on Linux it is that of the first
+    finally:
+        ends[1].set()
+        second.join()
