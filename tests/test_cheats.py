@@ -4,12 +4,15 @@ made-up device, where a product takes 8 us and calling nothing 1 us."""
 import dataclasses
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 
 import adversaries
 import pytest
 import torch
+from cuda.bindings import driver
 from fake_device import FakeDevice
 
 from triton_vs_tilus.bench import ROOT
@@ -18,11 +21,13 @@ from triton_vs_tilus.bench.measure import clock, rotation, stats, timeline, work
 from triton_vs_tilus.bench.measure.clock import NotTimed, Timed, time_together
 from triton_vs_tilus.bench.measure.process import healthy
 from triton_vs_tilus.bench.measure.rotation import Rotation
-from triton_vs_tilus.bench.measure.seals import Seals, seal
+from triton_vs_tilus.bench.measure.seals import FUNCTIONS, Seals, seal
 from triton_vs_tilus.bench.measure.suspicion import suspicion
 from triton_vs_tilus.bench.measure.worker import Failure, Timing
 from triton_vs_tilus.bench.ops import OPS
 from triton_vs_tilus.bench.rows.row import BASELINE, PASSED, WRONG, FloorRecord
+from triton_vs_tilus.bench.search import search
+from triton_vs_tilus.common import accuracy
 from triton_vs_tilus.common.accuracy import Accuracy, Judge
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Kernel
@@ -111,9 +116,11 @@ def test_what_the_gate_says_of_a_cheat(monkeypatch, place, status, why, lives):
     monkeypatch.setattr(torch.cuda.Event, "elapsed_time", torch.cuda.Event.elapsed_time)  # restored afterwards
     monkeypatch.setattr(Judge.largest_error, "__code__", Judge.largest_error.__code__)
     monkeypatch.setattr(seal(), "spoiled", False)
-    others = threading.enumerate()
+    others, checked = threading.enumerate(), threading.Event()
+    monkeypatch.setattr(time, "sleep", lambda seconds: checked.wait())  # however long the check takes here
     found = worker._check(PROBLEM, f"candidate/{place}", None, CPU, 0, announce=lambda name: None)
     assert (found.status, healthy()) == (status, lives) and why in found.message, found.message
+    checked.set()
     for thread in threading.enumerate():
         if thread not in others and not thread.daemon:
             thread.join()  # before the next test uses what it writes to
@@ -167,6 +174,31 @@ def test_whatever_is_replaced_is_found(monkeypatch, owner, name, other):
     assert seals.broken() is None
     monkeypatch.setattr(owner, name, other)
     assert f"{owner.__name__}.{name}" in seals.broken()
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (torch, "equal"),
+        (torch.cuda, "synchronize"),
+        (time, "perf_counter"),
+        (driver, "cuGraphGetNodes"),
+        (worker, "suspicion"),
+        (search, "tune"),
+        (accuracy, "Judge"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_a_function_that_is_replaced_in_its_module_is_found(monkeypatch, module, name):
+    seals = Seals()
+    monkeypatch.setattr(module, name, partial(getattr(module, name)))
+    assert seals.broken() == f"replaces what it is measured by: {module.__name__}.{name}"
+
+
+def test_every_name_that_is_to_be_sealed_is_there():
+    """One that a new version renames would be left out without a word."""
+    for module, names in FUNCTIONS.items():
+        assert [name for name in names.split() if not callable(vars(module).get(name))] == []
 
 
 @pytest.mark.parametrize(("get", "hook"), [(sys.gettrace, sys.settrace), (sys.getprofile, sys.setprofile)])

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -277,6 +278,7 @@ def test_the_order_of_names_makes_no_other_command(gpu, tmp_path):
         ({"device": "NVIDIA H100"}, "device: NVIDIA H200 there, NVIDIA H100 here"),
         ({"triton": "3.7.1", "tilus": None}, "triton: 3.6.0 there, 3.7.1 here; tilus: 0.2.0 there, None here"),
         ({"gpus": 2}, "gpus: 1 there, 2 here"),
+        ({"torch": "2.12.0"}, f"torch: {row().environment.torch} there, 2.12.0 here"),
     ],
 )
 def test_rows_measured_otherwise_are_not_mixed(gpu, monkeypatch, capsys, tmp_path, environment, told):
@@ -297,6 +299,50 @@ def test_hosts_of_different_launch_cost_are_not_mixed():
     measuring_run._check_host([], other)
     with pytest.raises(measuring_run.JournalError, match=r"an empty launch takes 2\.0 and 2\.6 us"):
         measuring_run._check_host(held, other)
+
+
+def test_a_host_of_another_launch_cost_adds_no_row_to_a_journal(gpu, monkeypatch, capsys, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    gpu.stop_after = 2
+    assert run_command(compare.main, [*ROUTER, "--output", str(path)]) == 130
+    gpu.stop_after = None
+
+    def slower(*given):
+        for made in gpu(*given):
+            made.floor["cold"] = replace(made.floor["cold"], launch_us=2.6)
+            yield made
+
+    monkeypatch.setattr(worker, "measure", slower)
+    assert run_command(compare.main, [*ROUTER, "--output", str(path), "--resume"]) == 2
+    assert "an empty launch takes 2.0 and 2.6 us" in on_stderr(capsys)
+    assert len(read_rows(path)) == 2
+
+
+def test_every_row_that_is_held_must_be_alike(gpu):
+    other = replace(row(tokens=16), environment=replace(row().environment, triton="3.7.1"))
+    with pytest.raises(measuring_run.JournalError, match=r"triton: 3\.7\.1 there, 3\.6\.0 here"):
+        measuring_run._check_alike([row(), other], worker.Options())
+
+
+def test_of_two_journals_of_a_command_the_newer_is_first(tmp_path):
+    for name, seconds in (("b", 300), ("a", 200), ("c", 100)):
+        Journal(tmp_path / f"{name}.jsonl").begin("of another command" if name == "b" else "the command")
+        os.utime(tmp_path / f"{name}.jsonl", (seconds, seconds))
+    assert [path.stem for path in measuring_run._same_command("the command", tmp_path)] == ["a", "c"]
+
+
+def test_problems_share_the_time_to_check(monkeypatch):
+    clock, handed = iter(range(0, 100, 10)), []
+    monkeypatch.setattr(measuring_run, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(worker, "check", lambda *given: handed.append(given[-1]) or [])
+    problems = [("made", problem) for _, problem in workloads.problems("router")[:3]]
+    plan = measuring_run.Plan("made", problems, [], worker.Options(timings=(), device="cpu"))
+    assert measuring_run.check(plan, 15.0, None) == [] and handed == [5.0, 0.0, 0.0]
+
+
+def test_without_a_search_the_devices_table_stays_as_it_is(gpu, monkeypatch):
+    monkeypatch.setattr(measuring_run, "write_table", lambda *given: pytest.fail("a table was written"))
+    assert len(run(*ROUTER)) == 6
 
 
 def test_rows_of_another_revision_are_told_and_kept(gpu, monkeypatch, capsys, tmp_path):

@@ -1,6 +1,7 @@
 """`linear` and `matmul`: the operator in torch's own tests, and which way a call goes, with interpreters for a GPU."""
 
 import warnings
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -297,6 +298,108 @@ def test_another_alignment_is_another_plan(gpu, launches):
     assert_close(built(gpu, wide[:, 1:], weight), x, weight)
     assert_close(built(gpu, x, weight), x, weight)
     assert [each.placement.align_a for each in launches] == [2, plan.WIDEST]
+
+
+def test_a_call_that_differs_in_anything_is_settled_on_its_own(gpu, monkeypatch):
+    settled = []
+
+    def settle(key, *given):
+        settled.append(key)
+        gpu.made._runs[key] = lambda x, weight, bias: x
+        return gpu.made._runs[key]
+
+    def beside(tensor):
+        """The same numbers at an address that is aligned to 2 bytes."""
+        memory = torch.zeros(tensor.numel() + 1, dtype=tensor.dtype)
+        return memory[1:].view(tensor.shape).copy_(tensor)
+
+    monkeypatch.setattr(gpu.made, "_settled", settle)
+    x, weight, bias = tensors(4, k=16)
+    calls = [
+        ((x, weight), {}),
+        ((x[:3], weight), {}),
+        ((x.t().contiguous().t(), weight), {}),
+        ((x.half(), weight), {}),
+        ((beside(x), weight), {}),
+        ((x, weight[:8]), {}),
+        ((x, weight.t()), {}),
+        ((x, weight.half()), {}),
+        ((x, beside(weight)), {}),
+        ((x, weight, bias), {}),
+        ((x, weight, bias[:8]), {}),
+        ((x, weight, bias.half()), {}),
+        ((x, weight, torch.stack([bias, bias], 1)[:, 0]), {}),
+        ((x, weight, beside(bias)), {}),
+        ((x, weight), {"activation": "relu"}),
+        ((x, weight), {"deterministic": True}),
+        ((x, weight), {"out_dtype": torch.float32}),
+    ]
+    for _ in range(2):  # each once
+        for given, options in calls:
+            gpu(*given, **options)
+    assert len(settled) == len(set(settled)) == len(calls)
+
+
+def test_no_more_kinds_of_calls_are_kept_than_there_is_room_for(gpu, monkeypatch):
+    monkeypatch.setattr(linear, "MOST_RUNS", 2)
+    weight = tensors()[1]
+    gpu.made.lacks = lambda: "no compiler"
+    with pytest.warns(RuntimeWarning, match="no compiler"):
+        for tokens in range(1, 6):
+            gpu(tensors(tokens)[0], weight)
+            assert 1 <= len(gpu.made._runs) <= 2
+
+
+def test_rows_that_overlap_or_have_no_unit_stride_are_copied():
+    memory = torch.arange(24.0)
+    for rows in (memory.as_strided((3, 8), (4, 1)), memory.view(8, 3).t(), memory[:8].expand(3, 8)):
+        assert torch.equal(linear._rows(rows), rows) and linear._rows(rows).is_contiguous()
+    for rows in (memory.view(3, 8), memory.view(3, 8)[:, :5], memory[:8].view(1, 8)):
+        assert linear._rows(rows).data_ptr() == rows.data_ptr()
+
+
+def test_what_no_kernel_reads_is_torchs():
+    x, weight, bias = tensors(4)
+    pose = partial(linear._problem, activation=None, out_dtype=None)
+    assert isinstance(pose(x, weight, bias), Matmul)
+    for given in [
+        (x, weight, torch.stack([bias, bias], 1)[:, 0]),
+        (x, torch._neg_view(weight), None),
+        (torch._neg_view(x), weight, None),
+    ]:
+        assert pose(*given) == "weight or bias is a view that no kernel reads"
+
+
+@each_package
+def test_determinism_is_asked_for_by_every_way(package, monkeypatch):
+    asked = []
+    x, weight, _ = tensors(4)
+
+    def choose(kernels, problem, slug, deterministic):
+        asked.append((problem.m, deterministic))
+        return Choice(None, None, "made")
+
+    monkeypatch.setattr(linear.dispatch, "choose", choose)
+    problem = Matmul(1, 16, 64, layout=Layout.NK)
+    linear.ways(package.KERNELS, problem, 3, plan.contiguous(problem), "h200", "sm_90a", True)
+    package.explain(x, weight, device="h200", deterministic=True)
+    package.explain(x, weight, device="h200")
+    assert asked == [(1, True), (2, True), (3, True), (4, True), (4, False)]
+
+    given = []
+    language = operator(package)
+    monkeypatch.setattr(language, "op", lambda *all_of_it: given.append(all_of_it[4]))
+    for wanted in (True, False):
+        language.matmul(x, weight.t(), deterministic=wanted)
+    assert given == [True, False]
+
+
+def test_a_call_that_asks_for_determinism_gets_it(gpu, monkeypatch):
+    asked = []
+    monkeypatch.setattr(linear.dispatch, "choose", lambda *given: asked.append(given[3]) or Choice(None, None, "made"))
+    for wanted in (True, False):
+        gpu(*tensors(4)[:2], deterministic=wanted)
+    assert asked == [True, False]
 
 
 def test_within_a_capture_nothing_is_loaded(gpu, launches):

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 
 import made_rows
 import pytest
@@ -15,7 +16,8 @@ from msgspec import structs
 
 from triton_vs_tilus.bench import workloads
 from triton_vs_tilus.bench.contenders import all_contenders, find
-from triton_vs_tilus.bench.measure.process import Child
+from triton_vs_tilus.bench.measure.clock import Arguments, NotTimed, Timed
+from triton_vs_tilus.bench.measure.process import Child, Died
 from triton_vs_tilus.bench.rows.row import EnvironmentRecord, ProblemRecord, SearchRecord
 from triton_vs_tilus.bench.search import build, cache, search
 from triton_vs_tilus.bench.search.build import builders
@@ -436,6 +438,127 @@ def test_every_kernel_can_be_searched(kernel, tuned_tables):
         assert len(chosen) == len(set(chosen)) <= 32
         assert all(kernel.supports(problem, config) is None for config in chosen)
         assert all(kernel.config_from(dataclasses.asdict(config)) == config for config in chosen)
+
+
+@pytest.fixture
+def clock_of_a_search(monkeypatch):
+    """Times what `_time` gives it: 10 us times the number of the contender, 1 us in every round but the middle ones.
+    Holds what it was given; `raises` is raised while contender 1 runs."""
+    seen = SimpleNamespace(given=[], raises=None)
+
+    def time_together(entrants, mode, rounds, clock, *, announce):
+        seen.given.append((mode, rounds, [entrant.fault is not None for entrant in entrants]))
+        for entrant in entrants:
+            announce(entrant.name)
+            if seen.raises is not None and entrant.name == "1":
+                raise seen.raises
+        taken = [[[10.0 * int(each.name), 10.0 * int(each.name), 1000.0]] * rounds for each in entrants]
+        return [SimpleNamespace(rounds=of_one) for of_one in taken]
+
+    def timed(name, kernel, problem, config, device):
+        return Timed(name, kernel.launch, [Arguments((config,), {})], fault=lambda index, result: None)
+
+    monkeypatch.setattr(search, "clock_of", lambda device: None)
+    monkeypatch.setattr(search, "timed", timed)
+    monkeypatch.setattr(search, "time_together", time_together)
+    return seen
+
+
+def searching_time(configs, rounds=5):
+    told = []
+    kernel = "triton/atomic"
+    return search._time(PROBLEM, kernel, configs, rounds, torch.device("cpu"), 0, announce=told.append), told
+
+
+def test_a_search_compares_medians_of_cold_times_and_judges_the_winner(clock_of_a_search):
+    assert searching_time(SPACE[:3]) == ([0.0, 10.0, 20.0], ["0", "1", "2"])
+    assert searching_time(SPACE[:1], rounds=20)[0] == [0.0]
+    assert clock_of_a_search.given == [("cold", 5, [False] * 3), ("cold", 20, [True])]
+
+
+@pytest.mark.parametrize(
+    ("raised", "found"),
+    [
+        (NotTimed("2", "is left out", wrong=True), (2, "is left out")),  # told of another than runs
+        (RuntimeError("illegal memory access"), (1, "RuntimeError: illegal memory access")),
+    ],
+)
+def test_the_config_that_failed_is_out_and_no_other(clock_of_a_search, raised, found):
+    clock_of_a_search.raises = raised
+    assert searching_time(SPACE[:3])[0] == found
+
+
+@pytest.mark.interpreted
+def test_a_config_of_a_search_is_judged(monkeypatch):
+    kernel, problem, device = find("triton/atomic"), Matmul(4, 16, 64, layout=Layout.NK), torch.device("cpu")
+    config, told = kernel.default_config(problem), []
+    assert search._check(problem, kernel.full_name, config, device, 0, announce=told.append) is None
+    assert told == [kernel.full_name]
+    monkeypatch.setattr(search, "launcher", lambda *given: lambda inputs, out: out.zero_())
+    assert "over the bound" in search._check(problem, kernel.full_name, config, device, 0, announce=told.append)
+
+
+@pytest.mark.parametrize("running", ["1", None])
+def test_a_config_that_ends_the_process_is_out(running):
+    class Dying:
+        def call(self, *given):
+            raise Died("killed by SIGSEGV", running, timed_out=False)
+
+    trial = search._Trial(Dying(), PROBLEM, "triton/made_up", torch.device("cuda"), 0)
+    assert trial.check(SPACE[0]) == "killed by SIGSEGV"
+    with pytest.raises(Lost) as lost:
+        trial.time(SPACE[:3], 5)
+    assert (lost.value.config, lost.value.reason) == (SPACE[int(running or 0)], "killed by SIGSEGV")
+
+
+def test_a_finished_search_is_kept_and_one_of_anothers_configs_is_not_made(in_process, monkeypatch):
+    monkeypatch.setattr(search._Trial, "time", lambda trial, configs, rounds: times_of(configs, rounds))
+    other = dataclasses.replace(made_up("other"), tuned_as="triton/made_up")
+    first = tuned_here(made_up(), other)
+    stages = len(in_process)
+    assert first.keys() == {"triton/made_up"} and tuned_here(made_up(), other) == first
+    assert all(not chosen for chosen in in_process[stages:])
+
+
+def test_what_could_not_be_built_is_told_and_not_tried(in_process, monkeypatch):
+    def built(problem, chosen, *_):
+        return {name: dict.fromkeys(configs[:2], "ptxas") for name, configs in chosen.items()}, dict.fromkeys(chosen, 0)
+
+    monkeypatch.setattr(search, "build_all", built)
+    monkeypatch.setattr(search._Trial, "time", lambda trial, configs, rounds: times_of(configs, rounds))
+    found = tuned_here(made_up())["triton/made_up"]
+    assert list(found.failed.values()) == ["ptxas"] * 4
+
+
+def test_what_led_in_a_kept_search_of_the_other_language_is_tried_too(in_process, monkeypatch):
+    here, there = made_up(), dataclasses.replace(made_up(space=SPACE[::-1]), language=Language.TILUS)
+    monkeypatch.setattr(search._Trial, "time", lambda trial, configs, rounds: times_of(configs, rounds))
+    kept = tuned_here(there)[there.full_name].config
+    monkeypatch.setattr(search._Trial, "time", lambda trial, configs, rounds: [float(c.num_stages) for c in configs])
+    asked = []
+    real = search.neighbours
+    monkeypatch.setattr(search, "neighbours", lambda *given: asked.append(given[2]) or real(*given))
+    tuned_here(here, there)
+    assert asked[0] == [kept]
+
+
+def test_out_of_time_nothing_is_refined(in_process, monkeypatch):
+    def time(trial, configs, rounds):
+        seconds[0] += 20
+        return times_of(configs, rounds)
+
+    seconds = [0.0]
+    monkeypatch.setattr(search._Trial, "time", time)
+    monkeypatch.setattr(search, "Race", lambda *given: Race(*given, now=lambda: seconds[0]))
+    found = tuned_here(made_up())["triton/made_up"]
+    assert found.out_of_time and in_process[1] == {"triton/made_up": []}
+
+
+def test_of_what_was_tried_a_row_counts_the_space_alone():
+    race = Race(AMPLE, lambda config: None, times_of, SPACE)
+    race.enter([*SPACE[:10], MatmulConfig(64, 64, 64, 1, 4, 4)], {})
+    record = race.confirmed().record()
+    assert (race.result.tried, record.tried, record.space) == (11, 10, len(SPACE))
 
 
 def test_what_a_search_used_is_told_where_a_run_is_shown(capsys):

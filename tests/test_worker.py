@@ -1,6 +1,8 @@
 """The referee against adversaries: each gets its own row with the right status, and costs no other its row."""
 
-from dataclasses import replace
+import threading
+from dataclasses import asdict, replace
+from typing import Any
 
 import adversaries
 import pytest
@@ -8,8 +10,10 @@ import torch
 import verdicts
 from verdicts import name_of, rows_of
 
-from triton_vs_tilus.bench.measure import suspicion, worker
-from triton_vs_tilus.bench.measure.clock import Clocks, Samples
+from triton_vs_tilus.bench import contenders
+from triton_vs_tilus.bench.contenders import find
+from triton_vs_tilus.bench.measure import floor, suspicion, worker
+from triton_vs_tilus.bench.measure.clock import Arguments, Clocks, NotTimed, Samples, Timed
 from triton_vs_tilus.bench.measure.nvml import Reading
 from triton_vs_tilus.bench.measure.process import Died
 from triton_vs_tilus.bench.measure.worker import AGAIN, Failure, Options, Result, Timing
@@ -19,10 +23,13 @@ from triton_vs_tilus.bench.rows.row import (
     CRASHED,
     OUT_OF_MEMORY,
     PASSED,
+    SUSPICIOUS,
     TIMED_OUT,
     WRONG,
     AccuracyRecord,
+    EnvironmentRecord,
 )
+from triton_vs_tilus.bench.search.race import BUDGETS, SearchResult
 from triton_vs_tilus.common.accuracy import Accuracy
 from triton_vs_tilus.common.problem import Layout, Matmul
 
@@ -296,3 +303,202 @@ def test_languages_are_held_against_each_other_round_by_round():
     (found,) = timing.against("b", "triton/x", seed=0).values()
     assert (found.contender, found.ratio, found.low, found.high) == ("triton/x", 1.25, 1.25, 1.25)
     assert timing.against("b", "tilus/x", seed=0) == timing.against("b", None, seed=0) == {}
+
+
+TRITON, TILUS = "triton/atomic", "tilus/atomic"
+US = {BASELINE: 10.0, AGAIN: 10.1, floor.LAUNCH: 2.0, floor.READ: 5.0, TRITON: 8.0, TILUS: 12.5}
+
+
+class MadeUpChild:
+    """Answers all that `measure` asks, with times in microseconds by name."""
+
+    def __init__(self, us=(), timelines=(), checks=(), failures=()):
+        self.us, self.timelines, self.checks, self.failures = US | dict(us), dict(timelines), dict(checks), failures
+        self.asked: list[tuple[str, Any]] = []
+
+    def call(self, function, *given):
+        if function is worker._environment:
+            return EnvironmentRecord(device="none")
+        if function is worker._check:
+            self.asked.append((given[1], given[2]))
+            right = Result(PASSED, accuracy=Accuracy(0.1, 0.2, 1.0), bitwise_equal=True)
+            return replace(self.checks.get(given[1], right))
+        if function is worker._timelines:
+            return self.timelines
+        _, configs, mode, with_floor, options = given
+        if mode in self.failures and self.failures[mode].name in configs:
+            return self.failures[mode]
+        names = [*configs, AGAIN, *([floor.LAUNCH, floor.READ] if with_floor else [])]
+        clocks = Clocks([], 0, "none")
+        samples = {name: Samples(name, mode, [[self.us[name]]] * options.rounds, clocks, 7) for name in names}
+        return samples, dict.fromkeys(configs, 0.5)
+
+    def stop(self):
+        pass
+
+
+def measured(child: MadeUpChild, names=(BASELINE, TRITON, TILUS), timings=("cold", "warm"), searched=None, **options):
+    kernels, options = [find(name) for name in names], Options(timings=timings, rounds=4, **options)
+    rows = list(worker.measure("made", PROBLEM, kernels, options, child, child, None))
+    assert sorted(row.contender for row in rows) == sorted(names)
+    return {row.contender: row for row in rows}
+
+
+def test_a_row_holds_the_figures_of_its_own_contender():
+    rows = measured(MadeUpChild(timelines={TRITON: 6.0}))
+    cold, warm = (rows[TRITON].timing[mode] for mode in ("cold", "warm"))
+    assert (cold.median_us, cold.speedup, cold.verdict, cold.times_floor) == (8.0, 1.25, "faster", 1.6)
+    assert (warm.median_us, rows[TILUS].timing["warm"].speedup) == (8.0, 0.8)
+    assert rows[TILUS].timing["cold"].verdict == "slower" and rows[BASELINE].timing["cold"].verdict == "baseline"
+    row = rows[TRITON]
+    assert (row.floor["cold"].launch_us, row.floor["cold"].read_us) == (2.0, 5.0)
+    assert row.noise == pytest.approx(dict.fromkeys(("cold", "warm"), 1 - 10.0 / 10.1))
+    assert (row.timeline_us, rows[TILUS].timeline_us, row.status) == (6.0, None, PASSED)
+    accuracy = row.accuracy
+    told = accuracy.error_before, accuracy.error_after, accuracy.torch_error, accuracy.bound, accuracy.times_torch
+    assert told == (0.1, 0.5, 0.2, 1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("us", "timelines", "told"),
+    [
+        ({TRITON: 1.5}, {}, "cold: 1.50 us is faster than an empty launch, 2.00 us"),
+        ({TRITON: 3.5}, {}, "cold: 3.50 us is faster than the bytes allow: reading them alone takes 5.00 us"),
+        ({}, {TRITON: 20.0}, "cold: 8.00 us by events, 20.00 us by the GPU's timeline"),
+    ],
+)
+def test_a_row_of_times_that_are_too_good_is_suspicious_and_keeps_them(us, timelines, told):
+    rows = measured(MadeUpChild(us, timelines))
+    assert rows[TRITON].status == SUSPICIOUS and told in rows[TRITON].message and rows[TRITON].timing
+    assert rows[TILUS].status == rows[BASELINE].status == PASSED
+
+
+@pytest.mark.parametrize("mode", ["cold", "graph", "warm"])
+def test_times_of_the_gpu_are_suspected_in_every_mode(mode):
+    rows = measured(MadeUpChild({TRITON: 1.5}), timings=(mode,))
+    assert rows[TRITON].status == SUSPICIOUS and rows[TRITON].message.startswith(f"{mode}: 1.50 us")
+
+
+def test_the_hosts_times_are_not_those_of_work_of_the_gpu():
+    child = MadeUpChild()
+    _, _, timing, _ = timed({}, timings=("host",))
+    timing.samples["host"]["a"] = replace(timing.samples["host"]["a"], rounds=[[1.0, 1.0, 100.0]] * 4)
+    assert timing.suspicion("a") == "" and measured(child, timings=("host",))[TRITON].status == PASSED
+
+
+def test_who_failed_while_timed_has_no_times_from_before():
+    rows = measured(MadeUpChild(failures={"warm": Failure(TRITON, WRONG, "over the bound")}))
+    assert rows[TRITON].status == WRONG and rows[TRITON].message == "while timed warm: over the bound"
+    held = rows[TRITON]
+    assert held.timing == held.against == held.floor == held.noise == held.order_seeds == {}
+    assert rows[TILUS].timing.keys() == {"cold", "warm"}
+
+
+def test_without_a_right_baseline_nothing_is_timed_and_every_row_says_so():
+    rows = measured(MadeUpChild(checks={BASELINE: Result(WRONG, "error")}), names=(TRITON, TILUS))
+    for row in rows.values():
+        assert row.status == PASSED and row.timing == {}
+        assert row.message == f"not timed: {BASELINE} wrong: error"
+
+
+def test_what_a_search_found_is_what_is_checked_and_its_failure_is_told(monkeypatch):
+    names = ["triton/decompose_k.vector", "triton/decompose_k.vector_unfused", TILUS]
+    assert find(names[1]).tuned_as == names[0]
+    config = find(names[0]).default_config(PROBLEM)
+    budget = BUDGETS["quick"]
+    found = {names[0]: SearchResult(budget, config=config, confirmed_us=7.0), TILUS: SearchResult(budget)}
+    monkeypatch.setattr(worker.search, "tune", lambda *given, **options: found)
+    child = MadeUpChild(dict.fromkeys(names, 9.0))
+    rows = measured(child, names=names, tune="quick")
+    assert child.asked == [(BASELINE, None), (names[0], config), (names[1], config), (TILUS, None)]
+    assert [rows[name].search.us if rows[name].search else None for name in names] == [7.0, 7.0, None]
+    assert "its search found no config" in rows[TILUS].message
+
+
+@pytest.mark.parametrize(
+    ("raised", "status"),
+    [
+        (NotTimed(TRITON, "is left out", wrong=True), WRONG),
+        (NotTimed(TRITON, "cannot be captured"), PASSED),
+    ],
+)
+def test_whose_fault_it_is_that_one_is_not_timed_is_kept(monkeypatch, raised, status):
+    def time_together(*given, **options):
+        raise raised
+
+    monkeypatch.setattr(worker, "healthy", lambda: True)
+    monkeypatch.setattr(worker, "clock_of", lambda device: None)
+    monkeypatch.setattr(worker, "timed", lambda name, *given: Timed(name, None, [Arguments((torch.empty(1),), {})]))
+    monkeypatch.setattr(worker, "time_together", time_together)
+    configs, options = {BASELINE: None, TRITON: None}, Options(device="cpu")
+    found = worker._time(PROBLEM, configs, "cold", False, options, announce=lambda name: None)
+    assert found == Failure(TRITON, status, raised.reason)
+
+
+def test_configs_are_timed_and_judged_as_they_were_checked(monkeypatch):
+    """And the baseline again is the baseline, whoever else is timed."""
+    timed_with, judged_with, played = [], [], []
+
+    def timed(name, kernel, problem, config, device):
+        timed_with.append((name, config))
+        return Timed(name, kernel.launch, [Arguments((torch.empty(1),), {})])
+
+    def time_together(entrants, mode, rounds, clock, *, announce, energy):
+        played.extend((one.name, one.fn) for one in entrants)
+        return [Samples(one.name, mode, [[1.0]], Clocks([], 0, ""), 0) for one in entrants]
+
+    class Judging:
+        def judged(self, call, roundings):
+            judged_with.append((call, roundings))
+            return Accuracy(0.25 * len(judged_with), 0.1, 1.0)
+
+    monkeypatch.setattr(worker, "clock_of", lambda device: None)
+    monkeypatch.setattr(worker, "timed", timed)
+    monkeypatch.setattr(worker, "time_together", time_together)
+    monkeypatch.setattr(worker, "referee_of", lambda *given: Judging())
+    monkeypatch.setattr(worker, "launcher", lambda kernel, problem, config: (kernel.full_name, config))
+    kernel = find(TRITON)
+    config = replace(kernel.default_config(PROBLEM), split_k=2, block_k=32)
+    assert config != kernel.default_config(PROBLEM)
+    configs = {BASELINE: None, TRITON: asdict(config)}
+    samples, errors = worker._time(PROBLEM, configs, "cold", False, Options(device="cpu"), announce=lambda name: None)
+    assert timed_with == [(BASELINE, None), (TRITON, config)]
+    calls = {BASELINE: find(BASELINE).launch, TRITON: kernel.launch, AGAIN: find(BASELINE).launch}
+    assert dict(played) == calls and samples.keys() == calls.keys()
+    assert judged_with == [((BASELINE, None), 1), ((TRITON, config), kernel.roundings(config))]
+    assert errors == {BASELINE: 0.25, TRITON: 0.5}
+
+
+@pytest.mark.parametrize(("claims", "status"), [(True, WRONG), (False, PASSED)])
+def test_a_kernels_claim_of_determinism_is_held_against_its_repeats(monkeypatch, claims, status):
+    kernel, calls = find(BASELINE), []
+
+    def differs(a, b, *, out, **others):
+        calls.append(None)
+        torch.mm(a, b, out=out)
+        out.view(torch.int16)[0, 0] ^= len(calls) % 2
+        return out
+
+    claiming = replace(kernel, launch=differs, deterministic=claims, roundings=lambda config: 2)
+    monkeypatch.setattr(contenders, "find", lambda name: claiming)
+    found = worker._check(PROBLEM, BASELINE, None, torch.device("cpu"), 0, announce=lambda name: None)
+    assert found.status == status, found.message
+    assert ("claims to be deterministic" in found.message) == claims and found.bitwise_equal is (
+        None if claims else False
+    )
+
+
+def test_a_thread_with_the_identifier_of_one_that_ended_is_a_new_one():
+    ends = [threading.Event(), threading.Event()]
+    first, second = (threading.Thread(target=end.wait, daemon=True) for end in ends)
+    first.start()
+    before = worker._threads()
+    assert worker._begun_since(before) == set()
+    ends[0].set()
+    first.join()
+    second.start()
+    try:
+        assert worker._begun_since(before) == {second.ident}  # on Linux it is that of the first
+    finally:
+        ends[1].set()
+        second.join()

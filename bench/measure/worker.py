@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from functools import partial
 from math import inf, isfinite
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -527,17 +528,32 @@ def _examine(referee: Referee, name: str, config: Config | None, result: Result)
         except Exception as error:
             return result.fail(COMPILE_ERROR, _compile_message(error))
     result.workspace_bytes = kernel.workspace_bytes(problem, config)
-    call, threads = launcher(kernel, problem, config), set(sys._current_frames())
+    call, before = launcher(kernel, problem, config), _threads()
     try:
         accuracy, equal = referee.examine(call, kernel.roundings(config), kernel.deterministic)
     finally:
-        left = set(sys._current_frames()) - threads if kernel.language is Language.CANDIDATE else set()
+        left = _begun_since(before) if kernel.language is Language.CANDIDATE else set()
         seal().spoiled |= bool(left)  # what they do later, they would do to the contenders that follow
     if left:
         names = [str(thread.name) for thread in threading.enumerate() if thread.ident in left]
         return result.fail(WRONG, f"leaves {len(left)} threads running when its call returns: {', '.join(names)}")
     result.accuracy, result.bitwise_equal = accuracy, equal
     result.add_message(kernel.note())
+
+
+def _threads() -> dict[int, FrameType]:
+    """The outermost frame of each thread, by the thread's identifier."""
+    outermost = dict(sys._current_frames())
+    for identifier, frame in outermost.items():
+        while frame.f_back is not None:
+            frame = frame.f_back
+        outermost[identifier] = frame
+    return outermost
+
+
+def _begun_since(before: dict[int, FrameType]) -> set[int]:
+    """The threads that were begun since. A thread may have the identifier of one that has ended, but not its frame."""
+    return {identifier for identifier, frame in _threads().items() if before.get(identifier) is not frame}
 
 
 def _time(
