@@ -15,22 +15,24 @@ from triton_vs_tilus.bench.rows.row import (
 )
 from triton_vs_tilus.common.problem import Layout, Matmul
 
+VECTOR = "triton/decompose_k.vector"
+FP32 = "tilus/semaphore.fp32"
 MADE = {
-    "torch/mm": ("torch", "library", None),
-    "triton/decompose_k.vector": (
+    BASELINE: ("torch", "library", None),
+    VECTOR: (
         "triton",
         "parallel",
         {"block_m": 16, "block_n": 16, "block_k": 128, "split_k": 8, "num_warps": 1, "num_stages": 4, "group_m": 8},
     ),
-    "tilus/semaphore.fp32": (
+    FP32: (
         "tilus",
         "serial",
         {"block_m": 16, "block_n": 16, "block_k": 64, "split_k": 4, "num_warps": 2, "num_stages": 3},
     ),
 }
-MADE["triton/decompose_k.vector_unfused"] = MADE["triton/decompose_k.vector"]
+MADE["triton/decompose_k.vector_unfused"] = MADE[VECTOR]
 for variant in ("first", "first_unfused", "optimized", "optimized_unfused"):
-    MADE[f"published_triton/decompose_k.{variant}"] = ("published_triton", *MADE["triton/decompose_k.vector"][1:])
+    MADE[f"published_triton/decompose_k.{variant}"] = ("published_triton", *MADE[VECTOR][1:])
 
 
 def router_problem(tokens: int) -> Matmul:
@@ -122,12 +124,12 @@ def router_rows() -> list[Row]:
     """Three problems: a win, a tie and a loss of Triton; tilus slower, wrong, and not supporting."""
     return [
         row(BASELINE, 1),
-        row("triton/decompose_k.vector", 1, 8.0),
-        row("tilus/semaphore.fp32", 1, 12.5),
+        row(VECTOR, 1, 8.0),
+        row(FP32, 1, 12.5),
         row(BASELINE, 16),
-        row("triton/decompose_k.vector", 16, 10.0),
-        row("tilus/semaphore.fp32", 16, None, status="wrong", message="error 1 is over the bound 0.1"),
+        row(VECTOR, 16, 10.0),
+        row(FP32, 16, None, status="wrong", message="error 1 is over the bound 0.1"),
         row(BASELINE, 1024),
-        row("triton/decompose_k.vector", 1024, 20.0),
-        row("tilus/semaphore.fp32", 1024, None, status="unsupported", message="M is [odd]"),
+        row(VECTOR, 1024, 20.0),
+        row(FP32, 1024, None, status="unsupported", message="M is [odd]"),
     ]

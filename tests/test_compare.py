@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from made_rows import row
+from made_rows import FP32, VECTOR, row
 from msgspec.structs import replace
 from said import on_stderr
 
@@ -28,8 +28,6 @@ from triton_vs_tilus.bench.show import tables
 
 ENVIRONMENT = "triton_vs_tilus.bench.measure.run.environment"
 SCRIPT = str(queries.ROOT / "bench" / "compare.py")
-VECTOR = "triton/decompose_k.vector"
-FP32 = "tilus/semaphore.fp32"
 US = {BASELINE: 10.0, VECTOR: 8.0, FP32: 12.5}
 ROUTER = ["--workload", "router", "--tokens", "1,16", "--only", VECTOR, "--only", FP32]
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 import torch
-from made_rows import MADE, router_problem, row
+from made_rows import FP32, MADE, VECTOR, router_problem, row
 from msgspec.structs import replace
 from said import on_stderr
 
@@ -41,8 +41,6 @@ from triton_vs_tilus.common.or_reduce import OrReduce
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
-VECTOR = "triton/decompose_k.vector"
-FP32 = "tilus/semaphore.fp32"
 ROUTER = ["--problem", "16x256x7168-bf16-nk", "--only", VECTOR, "--only", FP32]
 
 # As ncu writes it, between its other lines; of the metrics a few.

@@ -7,7 +7,7 @@ from dataclasses import replace as replace_table
 from fnmatch import fnmatchcase
 
 import pytest
-from made_rows import router_rows, row
+from made_rows import FP32, VECTOR, router_rows, row
 from msgspec.structs import replace
 
 from triton_vs_tilus.bench import contenders, workloads
@@ -29,9 +29,6 @@ from triton_vs_tilus.bench.show.claims import counted, figures, listed
 from triton_vs_tilus.bench.show.ladder import STEPS
 from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
-
-VECTOR = "triton/decompose_k.vector"
-FP32 = "tilus/semaphore.fp32"
 
 
 @pytest.fixture

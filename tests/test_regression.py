@@ -1,14 +1,12 @@
 """Old rows against new: when the intervals of speed-ups overlap, nothing became faster or slower."""
 
 import pytest
-from made_rows import row
+from made_rows import VECTOR, row
 from msgspec.structs import replace
 
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.journal import read_rows, to_line
 from triton_vs_tilus.bench.rows.regression import changes, regressions
-
-VECTOR = "triton/decompose_k.vector"
 
 
 def timed(speedup: float, low: float, high: float, noise: float = 0.0):

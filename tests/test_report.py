@@ -8,7 +8,7 @@ from io import StringIO
 
 import pandas
 import pytest
-from made_rows import router_rows, row
+from made_rows import FP32, VECTOR, router_rows, row
 from msgspec.structs import replace
 from said import on_stderr
 
@@ -18,9 +18,6 @@ from triton_vs_tilus.bench.rows import queries, regression
 from triton_vs_tilus.bench.rows.journal import Journal, read_rows
 from triton_vs_tilus.bench.rows.row import BASELINE, ONE_CONFIG, FloorRecord, SearchRecord
 from triton_vs_tilus.bench.show import matrix, tables
-
-VECTOR = "triton/decompose_k.vector"
-FP32 = "tilus/semaphore.fp32"
 
 
 def text_of(*printed: tables.Table) -> str:
