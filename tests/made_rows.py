@@ -1,5 +1,7 @@
 """Rows as a GPU would have made them, with made-up figures."""
 
+from msgspec.structs import replace
+
 from triton_vs_tilus.bench.rows.command import command_of
 from triton_vs_tilus.bench.rows.row import (
     BASELINE,
@@ -72,7 +74,7 @@ def row(
     language, protocol, config = MADE.get(contender, (contender.partition("/")[0], "unknown", None))
     verdict = "faster" if us and us < baseline_us * 0.98 else "slower" if us and us > baseline_us * 1.02 else "tie"
     verdict = "baseline" if contender == BASELINE else verdict
-    timed = timings if us is not None else ()
+    modes = timings if us is not None else ()
     share = {"cold": 1.0, "graph": 0.7, "warm": 0.5, "host": 0.8}
     problem = problem or router_problem(tokens)
     return Row(
@@ -87,14 +89,14 @@ def row(
         config_source="tuned" if config else None,
         status=status,
         message=message,
-        timing={name: figures(us * share[name], baseline_us * share[name], verdict) for name in timed},
+        timing={name: figures(us * share[name], baseline_us * share[name], verdict) for name in modes},
         accuracy=AccuracyRecord(error_before=1e-3, error_after=1e-3, torch_error=1e-3, bound=3e-3, times_torch=1.0),
         bitwise_equal=True if us is not None else None,
         deterministic=True,
         workspace_bytes=None,
         launches=None,
-        floor={name: FloorRecord(launch_us=2.0, read_us=5.0) for name in timed},
-        noise={name: 0.004 for name in timed},
+        floor={name: FloorRecord(launch_us=2.0, read_us=5.0) for name in modes},
+        noise={name: 0.004 for name in modes},
         clocks=ClocksRecord(
             available=True,
             reason="",
@@ -118,6 +120,13 @@ def row(
         time="2026-11-21T08:00:00+00:00",
         schema=SCHEMA,
     )
+
+
+def timed(speedup: float, low: float, high: float, noise: float = 0.0) -> Row:
+    """VECTOR's at T = 1, timed cold alone, with this speed-up over torch.mm's 10 us."""
+    made = row(VECTOR, 1, 10.0 / speedup, timings=("cold",))
+    told = replace(made.timing["cold"], speedup=speedup, speedup_low=low, speedup_high=high)
+    return replace(made, timing={"cold": told}, noise={"cold": noise})
 
 
 def router_rows() -> list[Row]:
