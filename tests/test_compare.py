@@ -97,13 +97,11 @@ class Checking:
 
 
 @pytest.fixture
-def no_gpu(monkeypatch, tmp_path):
+def no_gpu(monkeypatch, tmp_path, results):
     """A machine without one, and without recorded rows."""
     checking = Checking()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(worker, "check", checking)
-    monkeypatch.setattr(queries, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(queries, "ROOT", tmp_path)
     monkeypatch.setattr(compare, "JOURNALS", tmp_path / "journals")
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     return checking

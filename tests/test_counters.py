@@ -360,10 +360,8 @@ def test_every_stall_is_asked_for_once():
     assert {f"stall_{name}_cycles" for name in STALLS} <= METRICS.keys()
 
 
-def test_a_page_shows_what_was_counted(monkeypatch, tmp_path):
-    monkeypatch.setattr(queries, "ROOT", tmp_path)
-    monkeypatch.setattr(queries, "RESULTS", tmp_path / "results")
-    file = tmp_path / "results" / "h200" / "counters" / "router.jsonl"
+def test_a_page_shows_what_was_counted(results, tmp_path):
+    file = results / "h200" / "counters" / "router.jsonl"
     file.parent.mkdir(parents=True)
     file.write_text("".join(map(to_line, (made(BASELINE, "nvjet"), made(**FIGURES)))))
     assert queries.recorded() == {}  # these are no rows

@@ -32,13 +32,12 @@ from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 
 @pytest.fixture
-def results(tmp_path, monkeypatch):
-    """A project of its own: a results folder of one device, with router-nk.jsonl."""
-    monkeypatch.setattr(queries, "ROOT", tmp_path)
-    monkeypatch.setattr(queries, "RESULTS", tmp_path / "results")
-    file = Journal(tmp_path / "results" / "h200" / "router-nk.jsonl")
+def results(results):
+    """Of one device, with router-nk.jsonl."""
+    file = Journal(results / "h200" / "router-nk.jsonl")
     for made in router_rows():
         file.append(made)
+    return results
 
 
 def test_pages_are_renewed_between_their_markers(results, tmp_path):
