@@ -15,8 +15,8 @@ from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.common import workspace
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.kernel import Kernel, MatmulConfig
-from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.kernel import Config, Kernel, MatmulConfig
+from triton_vs_tilus.common.problem import Layout, Matmul, Problem
 from triton_vs_tilus.common.protocol import Protocol
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -78,8 +78,8 @@ def lacks(kernel: Kernel) -> str | None:
     return kernel.supports(Matmul(16, 32, 256, layout=NK, epilogue=_any_epilogue(kernel)), None)
 
 
-def skip_unless_supported(kernel: Kernel, problem: Matmul) -> None:
-    if reason := kernel.supports(problem, None):
+def skip_unless_supported(kernel: Kernel, problem: Problem, config: Config | None = None) -> None:
+    if reason := kernel.supports(problem, config):
         pytest.skip(reason)
 
 

@@ -10,7 +10,7 @@ import compiled
 import cuda_source
 import pytest
 import torch
-from matmul_cases import check_config
+from matmul_cases import check_config, skip_unless_supported
 
 from triton_vs_tilus import kernels_tilus
 from triton_vs_tilus.bench import contenders
@@ -262,8 +262,7 @@ def wgmma_config(kernel, engine: str) -> MatmulConfig:
     config = kernel.config_from(vars(COMPILED[engine][0]))
     if kernel not in UNSPLIT:
         config = replace(config, split_k=4)
-    if reason := kernel.supports(SPLIT, config):
-        pytest.skip(reason)
+    skip_unless_supported(kernel, SPLIT, config)
     return config
 
 
