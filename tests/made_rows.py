@@ -1,5 +1,6 @@
 """Rows as a GPU would have made them, with made-up figures."""
 
+import msgspec
 from msgspec.structs import replace
 
 from triton_vs_tilus.bench.rows.command import command_of
@@ -11,11 +12,13 @@ from triton_vs_tilus.bench.rows.row import (
     ClocksRecord,
     EnvironmentRecord,
     FloorRecord,
+    Launch,
+    LaunchEnvironment,
     ProblemRecord,
     Row,
     TimingRecord,
 )
-from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.problem import Layout, Matmul, Problem
 
 VECTOR = "triton/decompose_k.vector"
 FP32 = "tilus/semaphore.fp32"
@@ -67,7 +70,7 @@ def row(
     status: str = PASSED,
     message: str = "",
     timings: tuple[str, ...] = ("cold", "warm"),
-    problem: Matmul | None = None,
+    problem: Problem | None = None,
     workload: str = "router",
 ) -> Row:
     """Of cold, graph takes 0.7, warm half; us=None: not timed; problem=None: the router's, of so many tokens."""
@@ -120,6 +123,28 @@ def row(
         time="2026-11-21T08:00:00+00:00",
         schema=SCHEMA,
     )
+
+
+def one_launch(contender: str, problem: Problem, metrics: dict[str, float | None], **values) -> Launch:
+    """What ncu counted of a contender's first GPU kernel. values: other fields than its row would have."""
+    made = row(contender, problem=problem)
+    launch = Launch(
+        workload=made.workload,
+        problem=made.problem,
+        contender=contender,
+        language=made.language,
+        protocol=made.protocol,
+        config=made.config,
+        status=made.status,
+        message=made.message,
+        gpu_kernel="kernel",
+        launch=0,
+        metrics=metrics,
+        environment=LaunchEnvironment(**msgspec.to_builtins(made.environment), ncu="2025.3.1.0"),
+        command="",
+        time=made.time,
+    )
+    return replace(launch, **values)
 
 
 def timed(speedup: float, low: float, high: float, noise: float = 0.0) -> Row:

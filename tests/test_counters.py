@@ -11,7 +11,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 import torch
-from made_rows import FP32, MADE, VECTOR, router_problem, row
+from made_rows import FP32, MADE, VECTOR, one_launch, router_problem, row
 from msgspec.structs import replace
 from said import on_stderr
 
@@ -31,7 +31,6 @@ from triton_vs_tilus.bench.rows.row import (
     UNSUPPORTED,
     WRONG,
     Launch,
-    LaunchEnvironment,
     ProblemRecord,
 )
 from triton_vs_tilus.bench.search import build
@@ -303,23 +302,8 @@ def test_what_it_refuses(ncu, monkeypatch, capsys, arguments, told):
 
 
 def made(contender: str = VECTOR, gpu_kernel: str | None = "_partials", launch: int | None = 0, **metrics) -> Launch:
-    language, protocol, config = MADE[contender]
-    return Launch(
-        workload="router",
-        problem=ProblemRecord.from_problem(router_problem(16)),
-        contender=contender,
-        language=language,
-        protocol=protocol,
-        config=config,
-        status=PASSED,
-        message="",
-        gpu_kernel=gpu_kernel,
-        launch=launch,
-        metrics={**dict.fromkeys(METRICS), **metrics},
-        environment=LaunchEnvironment(**msgspec.to_builtins(row().environment), ncu="2025.3.1.0"),
-        command="",
-        time=row().time,
-    )
+    metrics = {**dict.fromkeys(METRICS), **metrics}
+    return one_launch(contender, router_problem(16), metrics, gpu_kernel=gpu_kernel, launch=launch)
 
 
 FIGURES = {

@@ -7,7 +7,7 @@ from dataclasses import replace as replace_table
 from fnmatch import fnmatchcase
 
 import pytest
-from made_rows import FP32, VECTOR, router_rows, row
+from made_rows import FP32, VECTOR, one_launch, router_rows, row
 from msgspec.structs import replace
 
 from triton_vs_tilus.bench import contenders, workloads
@@ -20,8 +20,6 @@ from triton_vs_tilus.bench.rows.row import (
     EnvironmentRecord,
     FloorRecord,
     Launch,
-    LaunchEnvironment,
-    ProblemRecord,
     Verdict,
 )
 from triton_vs_tilus.bench.show import docs, plots, resources
@@ -524,22 +522,8 @@ def test_a_config_that_was_not_searched_is_marked_beside_a_documents_figure(resu
 
 
 def counted_launch(contender: str, place: int, us: float, registers: float) -> Launch:
-    return Launch(
-        workload="w4a16-square",
-        problem=ProblemRecord.from_problem(W4A16Matmul(16, 4096, 4096)),
-        contender=contender,
-        language="published_triton",
-        protocol="atomic",
-        config=None,
-        status=PASSED,
-        message="",
-        gpu_kernel="kernel",
-        launch=place,
-        metrics={"time_us": us, "registers_per_thread": registers},
-        environment=LaunchEnvironment(device="NVIDIA H200", ncu="2025.3"),
-        command="",
-        time="2026-11-21T08:00:00+00:00",
-    )
+    metrics = {"time_us": us, "registers_per_thread": registers}
+    return one_launch(contender, W4A16Matmul(16, 4096, 4096), metrics, workload="w4a16-square", launch=place)
 
 
 def test_what_a_document_counted_stands_beside_the_longest_launch_here():
