@@ -292,6 +292,16 @@ def _flag_words(name: str, values: str | Sequence[str] | None) -> list[str]:
     return [word for value in given for word in (f"--{name.replace('_', '-')}", value)]
 
 
+def new_output(args: argparse.Namespace, folder: Path) -> Path:
+    """--output, or a file of the folder that no other command has. Raises UsageError where --output is there."""
+    from triton_vs_tilus.bench.rows.journal import new_path
+
+    output = args.output or new_path(folder)
+    if output.exists():
+        raise UsageError(f"--output {output} is there already")
+    return output
+
+
 def chosen_problems(args: argparse.Namespace, for_cpu: bool = False) -> list[tuple[str, "Problem"]]:
     """(workload, problem) pairs. for_cpu: in place of a workload's problems one that a CPU checks in seconds, unless
     --tokens says which.

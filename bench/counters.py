@@ -18,7 +18,6 @@ if __name__ == "__main__":
 from triton_vs_tilus.bench import cli
 from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError
 from triton_vs_tilus.bench.diagnostics import counters
-from triton_vs_tilus.bench.rows.journal import new_path
 from triton_vs_tilus.bench.rows.row import PASSED, UNSUPPORTED
 from triton_vs_tilus.bench.show.counters import tables
 from triton_vs_tilus.bench.show.tables import console
@@ -40,9 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise UsageError("there is no CUDA device; what ncu counts is counted on one")
     if (ncu := shutil.which("ncu")) is None:
         raise UsageError("ncu is not on PATH; it comes with Nsight Compute, and with the CUDA toolkit")
-    output = args.output or new_path(FOLDER)
-    if output.exists():
-        raise UsageError(f"--output {output} is there already")
+    output = cli.new_output(args, FOLDER)
     problems = cli.chosen_problems(args)
     kernels = cli.chosen_contenders(args, {problem.op for _, problem in problems})
     chosen = [(name, problem, kernel) for name, problem in problems for kernel in kernels if kernel.op == problem.op]

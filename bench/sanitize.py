@@ -11,7 +11,6 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -39,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from triton_vs_tilus.bench.diagnostics import sanitizer
     from triton_vs_tilus.bench.rows import queries
     from triton_vs_tilus.bench.rows.environment import environment
+    from triton_vs_tilus.bench.rows.journal import now
     from triton_vs_tilus.common import tuned
 
     if unknown := [tool for tool in args.tool if tool not in sanitizer.TOOLS]:
@@ -60,8 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for tool, findings, done in sanitizer.run_shared(program, tools, chosen, shares, args.seconds, cli.report):
         for finding in findings:
             print(f"{finding.tool}: {finding.task}: {finding.said}")
-        time = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        sanitizer.keep(path, tool, chosen, findings, environment(device), time)
+        sanitizer.keep(path, tool, chosen, findings, environment(device), now())
         cli.report(f"{tool}: {done} of {len(chosen)} launches came to their end, {len(findings)} findings")
     print(path)
     return ExitCode.FAILED if sanitizer.kept(path).findings else ExitCode.OK

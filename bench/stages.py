@@ -38,14 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import torch
 
     from triton_vs_tilus.bench.diagnostics import stages
-    from triton_vs_tilus.bench.rows.journal import new_path
     from triton_vs_tilus.bench.show.stages import budget_table
     from triton_vs_tilus.bench.show.tables import console
     from triton_vs_tilus.common.problem import Matmul
 
-    output = args.output or new_path(FOLDER)
-    if output.exists():
-        raise UsageError(f"--output {output} is there already")
+    output = cli.new_output(args, FOLDER)
     kernels = cli.chosen_contenders(args, {Matmul.op})
     problems = [(name, problem) for name, problem in cli.chosen_problems(args) if isinstance(problem, Matmul)]
     if not problems:

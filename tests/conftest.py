@@ -75,6 +75,16 @@ def tuned_tables(tmp_path, monkeypatch):
     tuned.refresh()
 
 
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """A project of its own, `tmp_path`, and its folder of results, which is not there yet."""
+    from triton_vs_tilus.bench.rows import queries
+
+    monkeypatch.setattr(queries, "ROOT", tmp_path)
+    monkeypatch.setattr(queries, "RESULTS", tmp_path / "results")
+    return queries.RESULTS
+
+
 @pytest.fixture(scope="session")
 def device() -> torch.device:
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")

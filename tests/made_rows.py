@@ -1,5 +1,8 @@
 """Rows as a GPU would have made them, with made-up figures."""
 
+import msgspec
+from msgspec.structs import replace
+
 from triton_vs_tilus.bench.rows.command import command_of
 from triton_vs_tilus.bench.rows.row import (
     BASELINE,
@@ -9,28 +12,32 @@ from triton_vs_tilus.bench.rows.row import (
     ClocksRecord,
     EnvironmentRecord,
     FloorRecord,
+    Launch,
+    LaunchEnvironment,
     ProblemRecord,
     Row,
     TimingRecord,
 )
-from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.problem import Layout, Matmul, Problem
 
+VECTOR = "triton/decompose_k.vector"
+FP32 = "tilus/semaphore.fp32"
 MADE = {
-    "torch/mm": ("torch", "library", None),
-    "triton/decompose_k.vector": (
+    BASELINE: ("torch", "library", None),
+    VECTOR: (
         "triton",
         "parallel",
         {"block_m": 16, "block_n": 16, "block_k": 128, "split_k": 8, "num_warps": 1, "num_stages": 4, "group_m": 8},
     ),
-    "tilus/semaphore.fp32": (
+    FP32: (
         "tilus",
         "serial",
         {"block_m": 16, "block_n": 16, "block_k": 64, "split_k": 4, "num_warps": 2, "num_stages": 3},
     ),
 }
-MADE["triton/decompose_k.vector_unfused"] = MADE["triton/decompose_k.vector"]
+MADE["triton/decompose_k.vector_unfused"] = MADE[VECTOR]
 for variant in ("first", "first_unfused", "optimized", "optimized_unfused"):
-    MADE[f"published_triton/decompose_k.{variant}"] = ("published_triton", *MADE["triton/decompose_k.vector"][1:])
+    MADE[f"published_triton/decompose_k.{variant}"] = ("published_triton", *MADE[VECTOR][1:])
 
 
 def router_problem(tokens: int) -> Matmul:
@@ -63,14 +70,14 @@ def row(
     status: str = PASSED,
     message: str = "",
     timings: tuple[str, ...] = ("cold", "warm"),
-    problem: Matmul | None = None,
+    problem: Problem | None = None,
     workload: str = "router",
 ) -> Row:
     """Of cold, graph takes 0.7, warm half; us=None: not timed; problem=None: the router's, of so many tokens."""
     language, protocol, config = MADE.get(contender, (contender.partition("/")[0], "unknown", None))
     verdict = "faster" if us and us < baseline_us * 0.98 else "slower" if us and us > baseline_us * 1.02 else "tie"
     verdict = "baseline" if contender == BASELINE else verdict
-    timed = timings if us is not None else ()
+    modes = timings if us is not None else ()
     share = {"cold": 1.0, "graph": 0.7, "warm": 0.5, "host": 0.8}
     problem = problem or router_problem(tokens)
     return Row(
@@ -85,14 +92,14 @@ def row(
         config_source="tuned" if config else None,
         status=status,
         message=message,
-        timing={name: figures(us * share[name], baseline_us * share[name], verdict) for name in timed},
+        timing={name: figures(us * share[name], baseline_us * share[name], verdict) for name in modes},
         accuracy=AccuracyRecord(error_before=1e-3, error_after=1e-3, torch_error=1e-3, bound=3e-3, times_torch=1.0),
         bitwise_equal=True if us is not None else None,
         deterministic=True,
         workspace_bytes=None,
         launches=None,
-        floor={name: FloorRecord(launch_us=2.0, read_us=5.0) for name in timed},
-        noise={name: 0.004 for name in timed},
+        floor={name: FloorRecord(launch_us=2.0, read_us=5.0) for name in modes},
+        noise={name: 0.004 for name in modes},
         clocks=ClocksRecord(
             available=True,
             reason="",
@@ -118,16 +125,45 @@ def row(
     )
 
 
+def one_launch(contender: str, problem: Problem, metrics: dict[str, float | None], **values) -> Launch:
+    """What ncu counted of a contender's first GPU kernel. values: other fields than its row would have."""
+    made = row(contender, problem=problem)
+    launch = Launch(
+        workload=made.workload,
+        problem=made.problem,
+        contender=contender,
+        language=made.language,
+        protocol=made.protocol,
+        config=made.config,
+        status=made.status,
+        message=made.message,
+        gpu_kernel="kernel",
+        launch=0,
+        metrics=metrics,
+        environment=LaunchEnvironment(**msgspec.to_builtins(made.environment), ncu="2025.3.1.0"),
+        command="",
+        time=made.time,
+    )
+    return replace(launch, **values)
+
+
+def timed(speedup: float, low: float, high: float, noise: float = 0.0) -> Row:
+    """VECTOR's at T = 1, timed cold alone, with this speed-up over torch.mm's 10 us."""
+    made = row(VECTOR, 1, 10.0 / speedup, timings=("cold",))
+    told = replace(made.timing["cold"], speedup=speedup, speedup_low=low, speedup_high=high)
+    return replace(made, timing={"cold": told}, noise={"cold": noise})
+
+
 def router_rows() -> list[Row]:
     """Three problems: a win, a tie and a loss of Triton; tilus slower, wrong, and not supporting."""
     return [
         row(BASELINE, 1),
-        row("triton/decompose_k.vector", 1, 8.0),
-        row("tilus/semaphore.fp32", 1, 12.5),
+        row(VECTOR, 1, 8.0),
+        row(FP32, 1, 12.5),
         row(BASELINE, 16),
-        row("triton/decompose_k.vector", 16, 10.0),
-        row("tilus/semaphore.fp32", 16, None, status="wrong", message="error 1 is over the bound 0.1"),
+        row(VECTOR, 16, 10.0),
+        row(FP32, 16, None, status="wrong", message="error 1 is over the bound 0.1"),
         row(BASELINE, 1024),
-        row("triton/decompose_k.vector", 1024, 20.0),
-        row("tilus/semaphore.fp32", 1024, None, status="unsupported", message="M is [odd]"),
+        row(VECTOR, 1024, 20.0),
+        row(FP32, 1024, None, status="unsupported", message="M is [odd]"),
     ]

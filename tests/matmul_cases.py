@@ -15,8 +15,8 @@ from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.common import workspace
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.kernel import Kernel, MatmulConfig
-from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.kernel import Config, Kernel, MatmulConfig
+from triton_vs_tilus.common.problem import Layout, Matmul, Problem
 from triton_vs_tilus.common.protocol import Protocol
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -78,8 +78,8 @@ def lacks(kernel: Kernel) -> str | None:
     return kernel.supports(Matmul(16, 32, 256, layout=NK, epilogue=_any_epilogue(kernel)), None)
 
 
-def skip_unless_supported(kernel: Kernel, problem: Matmul) -> None:
-    if reason := kernel.supports(problem, None):
+def skip_unless_supported(kernel: Kernel, problem: Problem, config: Config | None = None) -> None:
+    if reason := kernel.supports(problem, config):
         pytest.skip(reason)
 
 
@@ -93,15 +93,19 @@ def assert_right(kernel: Kernel, problem: Matmul, judge: Judge, out: Tensor, con
     torch.testing.assert_close(out, problem.torch_answer(judge.inputs), rtol=2e-2, atol=2e-2)
 
 
+def check_config(kernel: Kernel, judge: Judge, config) -> None:
+    """One launch writes all of an output of NaN, rightly, and returns it."""
+    problem, inputs = judge.problem, judge.inputs
+    out = torch.full(problem.out_shape, float("nan"), dtype=problem.out_dtype, device=inputs.a.device)
+    assert run(kernel, problem, inputs, out=out, out_dtype=problem.out_dtype, config=config) is out
+    assert_right(kernel, problem, judge, out, config)
+
+
 def check_matches_torch_and_float64(kernel: Kernel, problem: Matmul, device: torch.device, configs: int) -> None:
     skip_unless_supported(kernel, problem)
-    inputs = problem.inputs(device)
-    judge = Judge(problem, inputs)
+    judge = Judge(problem, problem.inputs(device))
     for config in few_configs(kernel, problem, configs):
-        out = torch.full((problem.m, problem.n), float("nan"), dtype=problem.out_dtype, device=device)
-        returned = run(kernel, problem, inputs, out=out, out_dtype=problem.out_dtype, config=config)
-        assert returned is out
-        assert_right(kernel, problem, judge, out, config)
+        check_config(kernel, judge, config)
 
 
 def check_strided_operands(kernel: Kernel, device: torch.device) -> None:

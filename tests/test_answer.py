@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from made_rows import row
+from made_rows import FP32, VECTOR, row
 
 from triton_vs_tilus.bench import answer as command
 from triton_vs_tilus.bench import contenders
@@ -41,7 +41,6 @@ from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.quantization import PACKED
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
-VECTOR = "triton/decompose_k.vector"
 ROUTER = Matmul(32, 256, 7168, layout=Layout.NK)
 
 
@@ -129,7 +128,7 @@ def test_what_was_never_recorded_is_told_with_what_was():
 
 
 def test_where_torch_is_fastest_the_screen_says_so():
-    rows = [row(us=5.0, baseline_us=5.0), row("triton/decompose_k.vector", us=9.0, baseline_us=5.0)]
+    rows = [row(us=5.0, baseline_us=5.0), row(VECTOR, us=9.0, baseline_us=5.0)]
     problem = rows[0].problem.to_problem()
     found = answers.answer(problem, files={Path("made/rows.jsonl"): rows})
     said = "\n".join(screen(problem, found, None))
@@ -275,7 +274,7 @@ def test_what_torch_offers_stands_beside_the_answer_wherever_it_was_timed():
 
 def test_a_language_that_was_not_timed_with_this_clock_is_named():
     captured = [made(BASELINE, 12.0, timings=("graph",)), made(VECTOR, 8.0, timings=("graph",))]
-    plain = [made(BASELINE, 12.0), made(VECTOR, 8.0), made("tilus/semaphore.fp32", 7.0)]
+    plain = [made(BASELINE, 12.0), made(VECTOR, 8.0), made(FP32, 7.0)]
     files = {Path("made/captured.jsonl"): captured, Path("made/plain.jsonl"): plain}
     said = "tilus: not timed with this clock"
     found = answers.answer(ROUTER, "graph", files=files)

@@ -18,6 +18,7 @@ from triton_vs_tilus.common.problem import Layout, Matmul
 M, N, K = 8, 16, 64
 BF16 = torch.bfloat16
 KERNELS = [*cases.matmul_kernels(kernels_triton), *cases.matmul_kernels(kernels_tilus)]
+each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.full_name)
 
 
 def tensor(*shape, dtype=BF16, device="cpu"):
@@ -123,7 +124,7 @@ class Refused(Exception):
     pass
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.full_name)
+@each_kernel
 def test_a_launcher_has_its_input_checked_before_anything_else(kernel, monkeypatch):
     """All of it, by checks.matmul_problem: nothing is allocated, and what that raises is what the caller gets."""
     a, b, bias, out = tensor(M, K), tensor(K, N), tensor(N), tensor(M, N, dtype=torch.float32)
@@ -152,7 +153,7 @@ def test_an_epilogue_by_name_is_refused_after_one_that_is_equal_to_it(device):
         kernel.launch(a, b, epilogue="relu")
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.full_name)
+@each_kernel
 def test_a_config_that_cannot_run_is_refused(kernel, device):
     problem = Matmul(M, N, K, epilogue=Epilogue.RELU)
     too_large = replace(kernel.default_config(problem), block_k=1 << 16, num_stages=8)
@@ -161,6 +162,7 @@ def test_a_config_that_cannot_run_is_refused(kernel, device):
 
 
 TILUS = cases.matmul_kernels(kernels_tilus)
+each_of_tilus = pytest.mark.parametrize("kernel", TILUS, ids=lambda kernel: kernel.full_name)
 FEW = 8
 MANY, MANY_MORE = 1 << 15, 1 << 16  # together one more than int32 counts to
 
@@ -169,7 +171,7 @@ MANY, MANY_MORE = 1 << 15, 1 << 16  # together one more than int32 counts to
     ("sizes", "name"),
     [((MANY_MORE, FEW, MANY), "A"), ((FEW, MANY_MORE, MANY), "B"), ((MANY_MORE, MANY, FEW), "C")],
 )
-@pytest.mark.parametrize("kernel", TILUS, ids=lambda kernel: kernel.full_name)
+@each_of_tilus
 def test_what_offsets_do_not_reach_is_refused(kernel, sizes, name):
     reason = kernel.supports(Matmul(*sizes, epilogue=Epilogue.RELU), None)
     assert reason == f"{name} has 2147483648 elements: tilus' offsets are int32"
@@ -194,7 +196,7 @@ def far_memory(tmp_path_factory) -> torch.Tensor:
     return torch.from_file(str(file), shared=True, size=(1 << 31) + 1024, dtype=BF16)
 
 
-@pytest.mark.parametrize("kernel", TILUS, ids=lambda kernel: kernel.full_name)
+@each_of_tilus
 @pytest.mark.parametrize("name", ["a", "b", "out"])
 def test_rows_that_offsets_do_not_reach_are_refused(kernel, name, far_memory):
     shapes = {"a": (2, 16), "b": (16, 8), "out": (2, 8)}
@@ -226,7 +228,7 @@ def test_what_the_vector_reducer_counts_is_refused_where_it_is_too_much():
     assert refused == {f"triton/decompose_k.{variant}" for variant in ("vector", "vector_unfused", "vector_pdl")}
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.full_name)
+@each_kernel
 def test_what_is_taken_fits_a_grid_by_the_rule(kernel):
     vocabulary = Matmul(1, 152064, 4096, layout=Layout.NK, epilogue=Epilogue.RELU)
     assert kernel.supports(vocabulary, None) is None
@@ -250,7 +252,7 @@ def test_more_splits_than_a_grid_holds_are_refused(name):
     )
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.full_name)
+@each_kernel
 def test_an_output_in_memory_of_an_input_is_refused(kernel, device):
     """A kernel would read what it has written already."""
     problem = Matmul(16, 64, 64, BF16, epilogue=cases._any_epilogue(kernel))

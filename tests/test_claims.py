@@ -11,7 +11,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from made_rows import router_rows, row
+from made_rows import one_launch, router_rows, row
 from msgspec.structs import replace
 from rich.console import Console
 from said import on_stderr
@@ -23,11 +23,8 @@ from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.journal import Journal
 from triton_vs_tilus.bench.rows.row import (
     BASELINE,
-    PASSED,
     AccuracyRecord,
-    Launch,
     LaunchEnvironment,
-    ProblemRecord,
     Stage,
 )
 from triton_vs_tilus.bench.show import tables
@@ -759,20 +756,13 @@ def test_blocks_are_counted_of_one_tile(blocks, verdict):
 def counted_launches(metrics, device="NVIDIA A100-PCIE-40GB", configs=(None, None)):
     """What ncu counted of the two kernels of the W4A16 study, by contender."""
     return [
-        Launch(
+        one_launch(
+            name,
+            W4A16Matmul(16, 4096, 4096),
+            of_name,
             workload="w4a16-square",
-            problem=ProblemRecord.from_problem(W4A16Matmul(16, 4096, 4096)),
-            contender=name,
-            language="triton",
-            protocol=name.rpartition(".")[2],
             config=config,
-            status=PASSED,
-            message="",
-            gpu_kernel="_w4a16_kernel",
-            launch=0,
-            metrics=of_name,
             environment=LaunchEnvironment(device=device, ncu="2025.3"),
-            command="",
             time=f"2026-11-21T08:00:0{place}+00:00",
         )
         for place, ((name, of_name), config) in enumerate(zip(metrics.items(), configs, strict=True))

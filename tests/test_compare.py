@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from made_rows import row
+from made_rows import FP32, VECTOR, row
 from msgspec.structs import replace
 from said import on_stderr
 
@@ -29,8 +29,6 @@ from triton_vs_tilus.bench.show import tables
 
 ENVIRONMENT = "triton_vs_tilus.bench.measure.run.environment"
 SCRIPT = str(queries.ROOT / "bench" / "compare.py")
-VECTOR = "triton/decompose_k.vector"
-FP32 = "tilus/semaphore.fp32"
 US = {BASELINE: 10.0, VECTOR: 8.0, FP32: 12.5}
 ROUTER = ["--workload", "router", "--tokens", "1,16", "--only", VECTOR, "--only", FP32]
 
@@ -100,13 +98,11 @@ class Checking:
 
 
 @pytest.fixture
-def no_gpu(monkeypatch, tmp_path):
+def no_gpu(monkeypatch, tmp_path, results):
     """A machine without one, and without recorded rows."""
     checking = Checking()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(worker, "check", checking)
-    monkeypatch.setattr(queries, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(queries, "ROOT", tmp_path)
     monkeypatch.setattr(compare, "JOURNALS", tmp_path / "journals")
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     return checking

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from made_rows import row
+from made_rows import VECTOR, row
 
 from triton_vs_tilus.bench import candidate, cli, contenders
 from triton_vs_tilus.bench.references import torch_mm
@@ -20,8 +20,6 @@ from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Kernel, Language
 from triton_vs_tilus.common.problem import Layout, Matmul
-
-VECTOR = "triton/decompose_k.vector"
 
 
 @pytest.fixture

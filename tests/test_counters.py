@@ -11,7 +11,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 import torch
-from made_rows import MADE, router_problem, row
+from made_rows import FP32, MADE, VECTOR, one_launch, router_problem, row
 from msgspec.structs import replace
 from said import on_stderr
 
@@ -31,7 +31,6 @@ from triton_vs_tilus.bench.rows.row import (
     UNSUPPORTED,
     WRONG,
     Launch,
-    LaunchEnvironment,
     ProblemRecord,
 )
 from triton_vs_tilus.bench.search import build
@@ -41,8 +40,6 @@ from triton_vs_tilus.common.or_reduce import OrReduce
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
-VECTOR = "triton/decompose_k.vector"
-FP32 = "tilus/semaphore.fp32"
 ROUTER = ["--problem", "16x256x7168-bf16-nk", "--only", VECTOR, "--only", FP32]
 
 # As ncu writes it, between its other lines; of the metrics a few.
@@ -305,23 +302,8 @@ def test_what_it_refuses(ncu, monkeypatch, capsys, arguments, told):
 
 
 def made(contender: str = VECTOR, gpu_kernel: str | None = "_partials", launch: int | None = 0, **metrics) -> Launch:
-    language, protocol, config = MADE[contender]
-    return Launch(
-        workload="router",
-        problem=ProblemRecord.from_problem(router_problem(16)),
-        contender=contender,
-        language=language,
-        protocol=protocol,
-        config=config,
-        status=PASSED,
-        message="",
-        gpu_kernel=gpu_kernel,
-        launch=launch,
-        metrics={**dict.fromkeys(METRICS), **metrics},
-        environment=LaunchEnvironment(**msgspec.to_builtins(row().environment), ncu="2025.3.1.0"),
-        command="",
-        time=row().time,
-    )
+    metrics = {**dict.fromkeys(METRICS), **metrics}
+    return one_launch(contender, router_problem(16), metrics, gpu_kernel=gpu_kernel, launch=launch)
 
 
 FIGURES = {
@@ -362,10 +344,8 @@ def test_every_stall_is_asked_for_once():
     assert {f"stall_{name}_cycles" for name in STALLS} <= METRICS.keys()
 
 
-def test_a_page_shows_what_was_counted(monkeypatch, tmp_path):
-    monkeypatch.setattr(queries, "ROOT", tmp_path)
-    monkeypatch.setattr(queries, "RESULTS", tmp_path / "results")
-    file = tmp_path / "results" / "h200" / "counters" / "router.jsonl"
+def test_a_page_shows_what_was_counted(results, tmp_path):
+    file = results / "h200" / "counters" / "router.jsonl"
     file.parent.mkdir(parents=True)
     file.write_text("".join(map(to_line, (made(BASELINE, "nvjet"), made(**FIGURES)))))
     assert queries.recorded() == {}  # these are no rows

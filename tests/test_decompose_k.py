@@ -67,10 +67,7 @@ def test_every_strip_covers_the_output(language, strip, problem, device):
     kernel = contenders.find(f"{language}/decompose_k.vector")
     config = replace(kernel.default_config(problem), split_k=5, **strip)  # threads share them unevenly
     assert kernel.supports(problem, config) is None
-    inputs = problem.inputs(device)
-    out = torch.full(problem.out_shape, float("nan"), dtype=problem.out_dtype, device=device)
-    kernel.launch(inputs.a, inputs.b, epilogue=problem.epilogue, bias=inputs.bias, out=out, config=config)
-    assert Judge(problem, inputs).judge(out, kernel.roundings(config)).ok
+    matmul_cases.check_config(kernel, Judge(problem, problem.inputs(device)), config)
 
 
 @pytest.mark.parametrize(
@@ -131,12 +128,9 @@ def prefetch_configs(kernel, problem):
     ids=lambda problem: problem.name,
 )
 def test_a_product_that_loads_its_weight_first_is_the_same_product(kernel, problem, device):
-    inputs = problem.inputs(device)
-    judge = Judge(problem, inputs)
+    judge = Judge(problem, problem.inputs(device))
     for config in prefetch_configs(kernel, problem):
-        out = torch.full(problem.out_shape, float("nan"), dtype=problem.out_dtype, device=device)
-        kernel.launch(inputs.a, inputs.b, epilogue=problem.epilogue, bias=inputs.bias, out=out, config=config)
-        assert judge.judge(out, 1).ok, config
+        matmul_cases.check_config(kernel, judge, config)
 
 
 def test_what_loads_the_weight_first_is_no_contender_and_not_what_linear_takes():

@@ -7,7 +7,7 @@ from dataclasses import replace as replace_table
 from fnmatch import fnmatchcase
 
 import pytest
-from made_rows import router_rows, row
+from made_rows import FP32, VECTOR, one_launch, router_rows, row
 from msgspec.structs import replace
 
 from triton_vs_tilus.bench import contenders, workloads
@@ -20,8 +20,6 @@ from triton_vs_tilus.bench.rows.row import (
     EnvironmentRecord,
     FloorRecord,
     Launch,
-    LaunchEnvironment,
-    ProblemRecord,
     Verdict,
 )
 from triton_vs_tilus.bench.show import docs, plots, resources
@@ -30,18 +28,14 @@ from triton_vs_tilus.bench.show.ladder import STEPS
 from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
-VECTOR = "triton/decompose_k.vector"
-FP32 = "tilus/semaphore.fp32"
-
 
 @pytest.fixture
-def results(tmp_path, monkeypatch):
-    """A project of its own: a results folder of one device, with router-nk.jsonl."""
-    monkeypatch.setattr(queries, "ROOT", tmp_path)
-    monkeypatch.setattr(queries, "RESULTS", tmp_path / "results")
-    file = Journal(tmp_path / "results" / "h200" / "router-nk.jsonl")
+def results(results):
+    """Of one device, with router-nk.jsonl."""
+    file = Journal(results / "h200" / "router-nk.jsonl")
     for made in router_rows():
         file.append(made)
+    return results
 
 
 def test_pages_are_renewed_between_their_markers(results, tmp_path):
@@ -528,22 +522,8 @@ def test_a_config_that_was_not_searched_is_marked_beside_a_documents_figure(resu
 
 
 def counted_launch(contender: str, place: int, us: float, registers: float) -> Launch:
-    return Launch(
-        workload="w4a16-square",
-        problem=ProblemRecord.from_problem(W4A16Matmul(16, 4096, 4096)),
-        contender=contender,
-        language="published_triton",
-        protocol="atomic",
-        config=None,
-        status=PASSED,
-        message="",
-        gpu_kernel="kernel",
-        launch=place,
-        metrics={"time_us": us, "registers_per_thread": registers},
-        environment=LaunchEnvironment(device="NVIDIA H200", ncu="2025.3"),
-        command="",
-        time="2026-11-21T08:00:00+00:00",
-    )
+    metrics = {"time_us": us, "registers_per_thread": registers}
+    return one_launch(contender, W4A16Matmul(16, 4096, 4096), metrics, workload="w4a16-square", launch=place)
 
 
 def test_what_a_document_counted_stands_beside_the_longest_launch_here():

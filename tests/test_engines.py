@@ -10,6 +10,7 @@ import compiled
 import cuda_source
 import pytest
 import torch
+from matmul_cases import check_config, skip_unless_supported
 
 from triton_vs_tilus import kernels_tilus
 from triton_vs_tilus.bench import contenders
@@ -55,24 +56,9 @@ ON_TENSOR_CORES = [
     BandConfig(32, 16, 256, 2, 8, 2, engine="mma_sliced"),
 ]
 BAND_KERNELS = [kernel for kernel in kernels_tilus.KERNELS if issubclass(kernel.config_type, BandConfig)]
+VECTOR = contenders.find("tilus/decompose_k.vector")
 UNSPLIT = [kernel for kernel in BAND_KERNELS if kernel.name in ("data_parallel", "stream_k")]
 ON_CUDA_CORES = [BandConfig(32, 32, 32, 3, 2, 2, engine="simt"), BandConfig(128, 64, 64, 1, 4, 2, engine="simt")]
-
-
-def check(kernel_file, problem: Matmul, config: MatmulConfig, device: torch.device) -> None:
-    inputs = problem.inputs(device)
-    out = torch.full((problem.m, problem.n), float("nan"), dtype=problem.out_dtype, device=device)
-    kernel_file.matmul(
-        inputs.a,
-        inputs.b,
-        bias=inputs.bias,
-        epilogue=problem.epilogue,
-        out=out,
-        out_dtype=problem.out_dtype,
-        config=config,
-    )
-    accuracy = Judge(problem, inputs).judge(out, 1)
-    assert accuracy.ok, accuracy
 
 
 def reducing(config: BandConfig) -> decompose_k.DecomposeKConfig:
@@ -84,7 +70,7 @@ def reducing(config: BandConfig) -> decompose_k.DecomposeKConfig:
 def test_every_engine_is_right(config, problem, device):
     if config.engine == "wgmma_pairs" and problem is not RAGGED:
         pytest.skip("one tile of rows has no pair")
-    check(decompose_k, problem, reducing(config), device)
+    check_config(VECTOR, Judge(problem, problem.inputs(device)), reducing(config))
 
 
 @pytest.mark.parametrize("kernel", BAND_KERNELS, ids=lambda kernel: kernel.full_name)
@@ -94,11 +80,9 @@ def test_warps_that_share_k_meet_by_every_protocol(kernel, num_warps, device):
     problem = Matmul(21, 26, 840, layout=NK, epilogue=Epilogue.RELU)
     config = kernel.config_type(16, 16, 128, 1 if kernel in UNSPLIT else 4, num_warps, 3, engine="mma_sliced")
     assert kernel.supports(problem, config) is None
-    inputs = problem.inputs(device)
-    out = torch.full((problem.m, problem.n), float("nan"), dtype=problem.out_dtype, device=device)
+    judge = Judge(problem, problem.inputs(device))
     for _ in range(2):
-        kernel.launch(inputs.a, inputs.b, epilogue=problem.epilogue, out=out, config=config)
-        assert Judge(problem, inputs).judge(out, kernel.roundings(config)).ok
+        check_config(kernel, judge, config)
 
 
 @pytest.mark.parametrize("name", ["data_parallel", "semaphore.fp32", "semaphore.in_place", "atomic", "last_arriver"])
@@ -107,11 +91,9 @@ def test_pairs_meet_by_every_protocol(name, device):
     kernel = contenders.find(f"tilus/{name}")
     problem = Matmul(198, 130, 840, layout=NK, epilogue=Epilogue.RELU)
     config = kernel.config_type(64, 64, 128, 1 if name == "data_parallel" else 4, 4, 3, engine="wgmma_pairs")
-    inputs = problem.inputs(device)
-    out = torch.full((problem.m, problem.n), float("nan"), dtype=problem.out_dtype, device=device)
+    judge = Judge(problem, problem.inputs(device))
     for _ in range(2):
-        kernel.launch(inputs.a, inputs.b, epilogue=problem.epilogue, out=out, config=config)
-        assert Judge(problem, inputs).judge(out, kernel.roundings(config)).ok
+        check_config(kernel, judge, config)
 
 
 @pytest.mark.parametrize("problem", [
@@ -123,14 +105,15 @@ def test_pairs_meet_by_every_protocol(name, device):
 def test_cuda_cores_take_every_dtype_and_size(problem, device):
     for config in (configs.default_config(problem, 4), *ON_CUDA_CORES):
         assert configs.supports(problem, config) is None
-        check(decompose_k, problem, reducing(config), device)
+        check_config(VECTOR, Judge(problem, problem.inputs(device)), reducing(config))
 
 
 @pytest.mark.parametrize("engine", ["mma", "wgmma", "wgmma_swapped"])
 def test_a_program_that_walks_several_tiles_goes_on_counting_phases(engine, device):
     """7 tiles of 5 steps among 4 programs, with 3 stages: every tile begins at another stage."""
+    problem = Matmul(64, 7 * 64, 5 * 64, layout=NK)
     config = stream_k.ProgramsConfig(64, 64, 64, 1, 4, 3, engine=engine, programs=4)
-    check(stream_k, Matmul(64, 7 * 64, 5 * 64, layout=NK), config, device)
+    check_config(stream_k.KERNEL, Judge(problem, problem.inputs(device)), config)
 
 
 def test_a_bias_off_the_alignment_is_read_element_by_element(device):
@@ -279,8 +262,7 @@ def wgmma_config(kernel, engine: str) -> MatmulConfig:
     config = kernel.config_from(vars(COMPILED[engine][0]))
     if kernel not in UNSPLIT:
         config = replace(config, split_k=4)
-    if reason := kernel.supports(SPLIT, config):
-        pytest.skip(reason)
+    skip_unless_supported(kernel, SPLIT, config)
     return config
 
 

@@ -2,14 +2,11 @@
 
 import pandas as pd
 import pytest
-from made_rows import router_rows, row
+from made_rows import FP32, VECTOR, router_rows, row
 from msgspec.structs import replace
 
 from triton_vs_tilus.bench.rows.frame import frame, geometric_mean
 from triton_vs_tilus.bench.rows.row import BASELINE
-
-VECTOR = "triton/decompose_k.vector"
-FP32 = "tilus/semaphore.fp32"
 
 
 def test_a_line_is_a_row_and_a_timing():

@@ -88,8 +88,7 @@ def test_a_pair_of_blocks_shares_a_tile_of_b(layout, device):
     kernel = decompose_k.KERNEL
     for m in (65, 136, 1024):  # a second block without and with few rows
         problem = Matmul(m, 264, 1032, layout=layout)
-        if reason := kernel.supports(problem, None):
-            pytest.skip(reason)
+        matmul_cases.skip_unless_supported(kernel, problem)
         check(kernel, problem, GluonDecomposeKConfig(64, 64, 64, 3, 4, 3, pairs=True), device)
 
 
@@ -97,8 +96,7 @@ def test_a_pair_of_blocks_shares_a_tile_of_b(layout, device):
 @pytest.mark.parametrize("split_k", cluster.SPLITS)
 def test_every_block_of_a_cluster_sums_its_rows(split_k, device):
     problem = Matmul(200, 96, 1000, layout=Layout.NK)
-    if reason := cluster.KERNEL.supports(problem, None):
-        pytest.skip(reason)
+    matmul_cases.skip_unless_supported(cluster.KERNEL, problem)
     check(cluster.KERNEL, problem, GluonConfig(64, 64, 64, split_k, 4, 3), device)
 
 

@@ -427,25 +427,25 @@ def test_what_cannot_be_built_is_said_once_and_left_to_torch(gpu, launches):
     assert len(gpu.jobs) == 1 and not launches
 
 
-def test_without_a_compiler_torch_is_taken_and_it_is_said_once(gpu):
-    gpu.made.lacks = lambda: "tilus compiles with nvcc and g++: nvcc not found on PATH"
+def assert_warns_once(gpu, words):
+    """At the first call, and not for other tokens by the same weight."""
     x, weight, _ = tensors(4)
-    with pytest.warns(RuntimeWarning, match="takes torch's path: tilus compiles with nvcc"):
+    with pytest.warns(RuntimeWarning, match=words):
         gpu(x, weight)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gpu(tensors(5)[0], weight)
+
+
+def test_without_a_compiler_torch_is_taken_and_it_is_said_once(gpu):
+    gpu.made.lacks = lambda: "tilus compiles with nvcc and g++: nvcc not found on PATH"
+    assert_warns_once(gpu, "takes torch's path: tilus compiles with nvcc")
     assert not gpu.jobs
 
 
 def test_a_device_without_a_table_is_said_once(gpu, monkeypatch):
     monkeypatch.setattr(tuned, "slug_of", lambda device: "a100")
-    x, weight, _ = tensors(4)
-    with pytest.warns(RuntimeWarning, match="no kernel was timed on a100"):
-        gpu(x, weight)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        gpu(tensors(5)[0], weight)
+    assert_warns_once(gpu, "no kernel was timed on a100")
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -1,15 +1,13 @@
 """Language x protocol, from made rows."""
 
 import pytest
-from made_rows import router_rows, row
+from made_rows import FP32, VECTOR, router_rows, row
 from msgspec.structs import replace
 
 from triton_vs_tilus.bench import report
 from triton_vs_tilus.bench.rows.row import BASELINE, AgainstRecord
 from triton_vs_tilus.bench.show import matrix, tables
 from triton_vs_tilus.kernels_triton import or_reduce
-
-VECTOR = "triton/decompose_k.vector"
 
 
 def made(contender: str, protocol: str, tokens: int, us: float | None, **more):
@@ -23,13 +21,13 @@ def rows():
     serial on the first alone, cluster on none."""
     return [
         row(BASELINE, 1),
-        made("triton/decompose_k.vector", "parallel", 1, 8.0, launches=2, workspace_bytes=1024),
+        made(VECTOR, "parallel", 1, 8.0, launches=2, workspace_bytes=1024),
         made("triton/decompose_k.tile", "parallel", 1, 9.0, launches=2, workspace_bytes=10**9),
         made("tilus/decompose_k.vector", "parallel", 1, 10.0, launches=2, workspace_bytes=1024),
-        made("tilus/semaphore.fp32", "serial", 1, 20.0, launches=1, deterministic=False),
+        made(FP32, "serial", 1, 20.0, launches=1, deterministic=False),
         made("tilus/cluster", "cluster", 1, None),
         row(BASELINE, 16),
-        made("triton/decompose_k.vector", "parallel", 16, 5.0, launches=2, workspace_bytes=4 * 2**20),
+        made(VECTOR, "parallel", 16, 5.0, launches=2, workspace_bytes=4 * 2**20),
         made("tilus/decompose_k.vector", "parallel", 16, 10.0, launches=2, workspace_bytes=2048),
         made("tilus/cluster", "cluster", 16, None),
     ]
@@ -61,7 +59,7 @@ def against(contender: str, ratio: float, spread: float = 0.01) -> dict:
 def matched_rows():
     """At T = 1 tilus is 1.25x at Triton's config, a tie at its own; at T = 16 slower at Triton's, and its own config is
     one that Triton cannot run. Each with its own: 1.1x, and 0.5x by a config that was not searched."""
-    here, there, serial = "triton/decompose_k.vector", "tilus/decompose_k.vector", "parallel"
+    here, there, serial = VECTOR, "tilus/decompose_k.vector", "parallel"
     return [
         row(BASELINE, 1),
         made(here, serial, 1, 8.0, **against(there, 1 / 1.1)),
@@ -88,16 +86,14 @@ def test_languages_are_compared_at_the_same_config_by_paired_rounds():
 
 
 def test_a_difference_within_the_noise_floor_is_a_tie():
-    one = made(
-        "tilus/decompose_k.vector@triton", "parallel", 1, 8.0, **against("triton/decompose_k.vector", 1.02, 0.001)
-    )
+    one = made("tilus/decompose_k.vector@triton", "parallel", 1, 8.0, **against(VECTOR, 1.02, 0.001))
     assert not matrix.matched([one], "cold").tie.any()
     assert matrix.matched([replace(one, noise={"cold": 0.021})], "cold").tie.all()
     assert matrix.matched([replace(one, status="wrong")], "cold").empty
 
 
 def test_how_far_protocols_are_apart_is_told_of_cells_with_all_problems():
-    more = [*rows(), made("tilus/semaphore.fp32", "serial", 16, 40.0)]
+    more = [*rows(), made(FP32, "serial", 16, 40.0)]
     assert (
         "in tilus the protocols are up to 2.83x apart" in matrix.effect_table(more, "cold").foot
     )  # 1 over sqrt(0.5 * 0.25)
@@ -142,7 +138,7 @@ def test_a_pair_of_which_a_config_was_not_searched_is_no_comparison_of_languages
     assert table.lines[0] == ["parallel", "1.581", "1.000", "0.800, 1 of 2"]  # 1 over 1.25
     assert "the languages are up to 1.25x apart" in table.foot
     assert "apart: 1 of 2 pairs (kernel and problem), which did not both run a config searched" in table.foot
-    none = from_elsewhere(from_elsewhere(rows(), {VECTOR}, 16), {"triton/decompose_k.vector"}, 1)
+    none = from_elsewhere(from_elsewhere(rows(), {VECTOR}, 16), {VECTOR}, 1)
     table = matrix.effect_table(none, "cold")
     assert table.lines[0][-1] == "0 of 2"
     assert "the languages are up to" not in table.foot
@@ -242,7 +238,7 @@ def test_languages_are_held_against_each_other_by_paired_rounds(over, noise, sta
     """Their speed-ups' intervals, 1 % to either side, would overlap in all of these."""
     tilus = made("tilus/decompose_k.vector", "parallel", 1, 8.0, noise={"cold": noise, "warm": noise})
     value, low, high = over
-    twin = "triton/decompose_k.vector"
+    twin = VECTOR
     tilus = replace(tilus, against={"cold": AgainstRecord(contender=twin, ratio=value, low=low, high=high)})
     both = [row(), made(twin, "parallel", 1, 8.0), tilus]
     (pair,) = matrix.twins(both, "cold").itertuples()

@@ -6,7 +6,7 @@ from math import nan
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_rows import router_problem, router_rows, row
+from made_rows import FP32, VECTOR, router_problem, router_rows, row
 from msgspec.structs import replace
 
 from triton_vs_tilus.bench import report, workloads
@@ -15,7 +15,6 @@ from triton_vs_tilus.bench.show import plots, tables
 from triton_vs_tilus.common.kernel import Language
 from triton_vs_tilus.common.protocol import Protocol
 
-VECTOR = "triton/decompose_k.vector"
 NAMED = [
     "data_parallel",
     "sliced_k",
@@ -166,7 +165,7 @@ def test_points_without_a_line_are_named():
 
 
 def test_points_whose_config_was_not_searched_are_hollow():
-    made = [row(name, tokens, 8.0) for tokens in (1, 16, 64) for name in (BASELINE, "triton/decompose_k.vector")]
+    made = [row(name, tokens, 8.0) for tokens in (1, 16, 64) for name in (BASELINE, VECTOR)]
     assert not hollow_points(plots.latency(made))
     for of in made:
         of.config_source = {16: "nearest", 64: "stale"}.get(of.problem.m, "tuned") if of.config else None
@@ -249,12 +248,12 @@ def test_the_pareto_front_joins_those_that_none_beats_in_both():
 
 def test_the_pareto_front_is_of_those_that_have_figures_on_every_problem():
     rows = [row(BASELINE, t, 10.0) for t in (1, 16)] + [row(VECTOR, t, 8.0) for t in (1, 16)]
-    once = row("tilus/semaphore.fp32", 1, 2.0)
+    once = row(FP32, 1, 2.0)
     once.accuracy.times_torch = 0.5
     (axes,) = plots.pareto([*rows, once]).axes
     _, *corners, _ = front(axes)
     assert corners == [(1.0, 0.8)]
-    twice = row("tilus/semaphore.fp32", 16, 2.0)
+    twice = row(FP32, 16, 2.0)
     (axes,) = plots.pareto([*rows, once, twice]).axes
     _, *corners, _ = front(axes)
     assert corners == [(1.0, pytest.approx(0.2))]

@@ -16,6 +16,7 @@ from triton_vs_tilus.bench.references.published_triton import matmul as triton_t
 from triton_vs_tilus.bench.rows.row import ONE_CONFIG
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
+from triton_vs_tilus.common.kernel import Kernel
 from triton_vs_tilus.common.or_reduce import OrReduce
 from triton_vs_tilus.common.plan import Call, contiguous
 from triton_vs_tilus.common.problem import Layout, Matmul
@@ -26,6 +27,17 @@ from triton_vs_tilus.kernels_tilus.interpreter.errors import PendingCopy
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 named = contenders.find
 ids = lambda value: getattr(value, "full_name", None) or getattr(value, "name", None)  # noqa: E731
+
+
+def check_a_strided_c(kernel: Kernel, problem: Matmul, device: torch.device) -> None:
+    """Of its one config: C as every other column of a wider matrix, and nothing written between."""
+    (config,) = kernel.configs(problem)
+    inputs = problem.inputs(device)
+    wide = torch.full((problem.m, 2 * problem.n), float("nan"), dtype=problem.out_dtype, device=device)
+    out = run(kernel, problem, inputs, out=wide[:, ::2], out_dtype=problem.out_dtype)
+    assert_right(kernel, problem, Judge(problem, inputs), out, config)
+    assert wide[:, 1::2].isnan().all()
+
 
 # The decompose-K study.
 
@@ -93,12 +105,7 @@ def test_the_study_fuses_relu_alone_and_splits_evenly():
 )
 def test_the_template_is_right(problem, device):
     """Also where rows and columns wrap around; a strided C."""
-    kernel, inputs = template.KERNEL, problem.inputs(device)
-    (config,) = kernel.configs(problem)
-    wide = torch.full((problem.m, 2 * problem.n), float("nan"), dtype=problem.out_dtype, device=device)
-    out = run(kernel, problem, inputs, out=wide[:, ::2], out_dtype=problem.out_dtype)
-    assert_right(kernel, problem, Judge(problem, inputs), out, config)
-    assert wide[:, 1::2].isnan().all()
+    check_a_strided_c(template.KERNEL, problem, device)
 
 
 def test_the_template_fuses_relu_and_walks_whole_steps():
@@ -209,12 +216,7 @@ def test_tritons_tutorial_sits_out_with_a_reason(problem, reason):
 )
 def test_makoras_product_is_right(problem, device):
     """Ragged in all three sizes; a strided C."""
-    kernel, inputs = makora.KERNEL, problem.inputs(device)
-    (config,) = kernel.configs(problem)
-    wide = torch.full((problem.m, 2 * problem.n), float("nan"), dtype=problem.out_dtype, device=device)
-    out = run(kernel, problem, inputs, out=wide[:, ::2], out_dtype=problem.out_dtype)
-    assert_right(kernel, problem, Judge(problem, inputs), out, config)
-    assert wide[:, 1::2].isnan().all()
+    check_a_strided_c(makora.KERNEL, problem, device)
 
 
 @pytest.mark.parametrize("problem", [Matmul(64, 48, 32, BF16), Matmul(3, 5, 32, BF16)], ids=ids)

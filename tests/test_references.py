@@ -14,6 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from matmul_cases import skip_unless_supported
 
 from triton_vs_tilus.bench import ROOT, cli, contenders, references
 from triton_vs_tilus.bench.measure import worker
@@ -86,8 +87,7 @@ def checked(full_name: str, problem: Matmul, device=CPU) -> worker.Result:
 
 @pytest.mark.parametrize("kernel", OF_TORCH, ids=ids)
 def test_it_is_right(kernel):
-    if reason := kernel.supports(SMALL, None):
-        pytest.skip(reason)
+    skip_unless_supported(kernel, SMALL)
     inputs = SMALL.inputs("cpu")
     judge = Judge(SMALL, inputs)
     config = kernel.default_config(SMALL)
@@ -124,8 +124,7 @@ def by_itself(what: Any, name: str):
     ],
 )
 def test_it_passes_the_referee(kernel, problem, device):
-    if reason := kernel.supports(problem, None):
-        pytest.skip(reason)
+    skip_unless_supported(kernel, problem)
     config = kernel.default_config(problem)
     try:
         Referee(problem, device, 0).examine(
@@ -435,8 +434,7 @@ def test_a_named_split_is_a_contender():
 
 def test_an_operator_is_intercepted_for_its_own_compilation_only():
     kernel, plain = named("torch/custom_op.mm"), named("torch/compile.default")
-    if reason := kernel.supports(SMALL, None):
-        pytest.skip(reason)
+    skip_unless_supported(kernel, SMALL)
     from torch._inductor.lowering import user_lowerings
 
     run(kernel, SMALL)
@@ -449,8 +447,7 @@ def test_an_operator_is_intercepted_for_its_own_compilation_only():
 @pytest.mark.parametrize("kernel", custom_op.KERNELS[2:], ids=ids)
 def test_one_graph_serves_every_m(kernel, monkeypatch):
     """Two ranges of M, as each is compiled and timed by itself."""
-    if reason := kernel.supports(SMALL, None):
-        pytest.skip(reason)
+    skip_unless_supported(kernel, SMALL)
     assert custom_op.SPLIT_POINTS == [1, 8, 32, 128, 512]
     monkeypatch.setattr(custom_op, "SPLIT_POINTS", [8])
     inputs = SMALL.inputs("cpu")

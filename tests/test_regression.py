@@ -1,20 +1,12 @@
 """Old rows against new: when the intervals of speed-ups overlap, nothing became faster or slower."""
 
 import pytest
-from made_rows import row
+from made_rows import timed
 from msgspec.structs import replace
 
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.journal import read_rows, to_line
 from triton_vs_tilus.bench.rows.regression import changes, regressions
-
-VECTOR = "triton/decompose_k.vector"
-
-
-def timed(speedup: float, low: float, high: float, noise: float = 0.0):
-    made = row(VECTOR, 1, 10.0 / speedup, timings=("cold",))
-    figures = replace(made.timing["cold"], speedup=speedup, speedup_low=low, speedup_high=high)
-    return replace(made, timing={"cold": figures}, noise={"cold": noise})
 
 
 @pytest.mark.parametrize(

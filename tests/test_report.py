@@ -8,7 +8,7 @@ from io import StringIO
 
 import pandas
 import pytest
-from made_rows import router_rows, row
+from made_rows import FP32, VECTOR, router_rows, row, timed
 from msgspec.structs import replace
 from said import on_stderr
 
@@ -18,9 +18,6 @@ from triton_vs_tilus.bench.rows import queries, regression
 from triton_vs_tilus.bench.rows.journal import Journal, read_rows
 from triton_vs_tilus.bench.rows.row import BASELINE, ONE_CONFIG, FloorRecord, SearchRecord
 from triton_vs_tilus.bench.show import matrix, tables
-
-VECTOR = "triton/decompose_k.vector"
-FP32 = "tilus/semaphore.fp32"
 
 
 def text_of(*printed: tables.Table) -> str:
@@ -444,13 +441,6 @@ def test_a_search_that_ran_out_of_time_is_marked_and_told():
     assert tables.searches_of(rows) == {}  # of another run
 
 
-def standing_at(speedup: float, low: float, high: float, noise: float = 0.0):
-    """A contender at T = 1 with this speed-up over torch.mm's 10 us."""
-    made = row(VECTOR, 1, 10.0 / speedup, timings=("cold",))
-    figures = replace(made.timing["cold"], speedup=speedup, speedup_low=low, speedup_high=high)
-    return replace(made, timing={"cold": figures}, noise={"cold": noise})
-
-
 @pytest.mark.parametrize(
     ("leader", "noise", "marks"),
     [
@@ -461,10 +451,10 @@ def standing_at(speedup: float, low: float, high: float, noise: float = 0.0):
     ],
 )
 def test_a_star_is_for_a_lead_beyond_interval_and_noise(leader, noise, marks):
-    other = replace(standing_at(1.15, 1.13, 1.18, noise), contender=FP32)
+    other = replace(timed(1.15, 1.13, 1.18, noise), contender=FP32)
     baseline = replace(row(timings=("cold",)), noise={"cold": noise})
     baseline.timing["cold"] = replace(baseline.timing["cold"], speedup=1.0, speedup_low=1.0, speedup_high=1.0)
-    made = [baseline, standing_at(*leader, noise), other]
+    made = [baseline, timed(*leader, noise), other]
     shown = [line[0] for line in tables.problem_table(made).lines]
     assert sorted(shown) == sorted(f"{each.contender}{mark}" for each, mark in zip(made, marks, strict=True))
     assert shown[-1] == f"{BASELINE}{marks[0]}"

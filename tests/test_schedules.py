@@ -181,30 +181,29 @@ def holds(stmt, instruction) -> bool:
     return isinstance(stmt, InstStmt) and isinstance(stmt.inst, instruction)
 
 
-class WithoutSyncBeforeRelease(IRRewriter):
+class WithoutSync(IRRewriter):
+    """Without the syncs of all threads that stand between two statements, or None, that `between` accepts."""
+
     def visit_SeqStmt(self, stmt):
         stmt = super().visit_SeqStmt(stmt)
-        following = (*stmt.seq[1:], None)
+        places = zip((None, *stmt.seq[:-1]), stmt.seq, (*stmt.seq[1:], None), strict=True)
         return SeqStmt(
             tuple(
                 part
-                for part, after in zip(stmt.seq, following, strict=True)
-                if not (holds(part, SyncThreadsInst) and holds(after, ReleaseSemaphoreInst))
+                for before, part, after in places
+                if not (holds(part, SyncThreadsInst) and self.between(before, after))
             )
         )
 
 
-class WithoutSyncAfterWait(IRRewriter):
-    def visit_SeqStmt(self, stmt):
-        stmt = super().visit_SeqStmt(stmt)
-        before = (None, *stmt.seq[:-1])
-        return SeqStmt(
-            tuple(
-                part
-                for part, previous in zip(stmt.seq, before, strict=True)
-                if not (holds(part, SyncThreadsInst) and holds(previous, CopyAsyncWaitGroupInst))
-            )
-        )
+class WithoutSyncBeforeRelease(WithoutSync):
+    def between(self, before, after):
+        return holds(after, ReleaseSemaphoreInst)
+
+
+class WithoutSyncAfterWait(WithoutSync):
+    def between(self, before, after):
+        return holds(before, CopyAsyncWaitGroupInst)
 
 
 class WrongRelease(IRRewriter):
@@ -370,17 +369,9 @@ def begins_with(stmt, kind) -> bool:
     return isinstance(stmt, kind)
 
 
-class WithoutSyncBeforeCount(IRRewriter):
-    def visit_SeqStmt(self, stmt):
-        stmt = super().visit_SeqStmt(stmt)
-        following = (*stmt.seq[1:], None)
-        return SeqStmt(
-            tuple(
-                part
-                for part, after in zip(stmt.seq, following, strict=True)
-                if not (holds(part, SyncThreadsInst) and begins_with(after, ThreadGroupStmt))
-            )
-        )
+class WithoutSyncBeforeCount(WithoutSync):
+    def between(self, before, after):
+        return begins_with(after, ThreadGroupStmt)
 
 
 class CountedIn(IRRewriter):

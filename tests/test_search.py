@@ -266,28 +266,26 @@ def test_what_leads_in_one_language_is_tried_in_the_other(in_process, monkeypatc
         assert leader in {*sampled[kernel.full_name], *near[kernel.full_name]}
 
 
-def test_what_led_in_the_other_language_before_is_tried_too(in_process, tuned_tables, monkeypatch):
-    known = find("triton/atomic").configs(PROBLEM)[-1]
+def check_what_led_is_tried_too(kernel, other, in_process, tuned_tables, monkeypatch):
+    """What this device's table has of another kernel, by a search of `kernel`."""
+    known = other.configs(PROBLEM)[-1]
     entry = {"problem": PROBLEM.key, "config": dataclasses.asdict(known)}
-    (tuned_tables / "none.json").write_text(json.dumps({"triton/atomic": [entry]}))
-    kernel = find("tilus/atomic")
+    (tuned_tables / "none.json").write_text(json.dumps({other.full_name: [entry]}))
     monkeypatch.setattr(search._Trial, "time", lambda trial, configs, rounds: [float(c.block_k) for c in configs])
     tuned_here(kernel)
     sampled, near = (set(chosen[kernel.full_name]) for chosen in in_process)
     assert near.issuperset(neighbours(kernel, PROBLEM, [known], sampled, 2))
+
+
+def test_what_led_in_the_other_language_before_is_tried_too(in_process, tuned_tables, monkeypatch):
+    check_what_led_is_tried_too(find("tilus/atomic"), find("triton/atomic"), in_process, tuned_tables, monkeypatch)
 
 
 def test_what_leads_under_another_protocol_is_tried_too(in_process, tuned_tables, monkeypatch):
     """Of the same language: the same tile and engine, where the space has them."""
     kernel, other = find("tilus/atomic"), find("tilus/last_arriver")
-    known = other.configs(PROBLEM)[-1]
-    entry = {"problem": PROBLEM.key, "config": dataclasses.asdict(known)}
-    (tuned_tables / "none.json").write_text(json.dumps({other.full_name: [entry]}))
-    monkeypatch.setattr(search._Trial, "time", lambda trial, configs, rounds: [float(c.block_k) for c in configs])
     assert other.full_name in siblings_of(kernel) and "triton/last_arriver" not in siblings_of(kernel)
-    tuned_here(kernel)
-    sampled, near = (set(chosen[kernel.full_name]) for chosen in in_process)
-    assert near.issuperset(neighbours(kernel, PROBLEM, [known], sampled, 2))
+    check_what_led_is_tried_too(kernel, other, in_process, tuned_tables, monkeypatch)
 
 
 def row(contender: str, problem: Matmul, config: dict, source: str = "search", **values):

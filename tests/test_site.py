@@ -146,7 +146,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def opened(browser):
-    shown = browser.new_page(viewport={"width": 1280, "height": 900})
+    shown = browser.new_page()
     shown.told = []
     shown.on("console", lambda message: shown.told.append(message.text) if message.type == "error" else None)
     shown.on("pageerror", lambda error: shown.told.append(str(error)))
@@ -159,8 +159,9 @@ def opened(browser):
 
 @pytest.fixture
 def shown(opened):
-    """The page as it opens."""
+    """The page as it opens, in a window for a desk."""
     opened.told.clear()
+    opened.set_viewport_size({"width": 1280, "height": 900})
     opened.reload()
     if page.PATH.as_uri() in opened.told:
         opened.told.remove(page.PATH.as_uri())
@@ -470,7 +471,6 @@ def test_axes_have_a_last_label_and_enough_ticks(shown, width):
         (box for box in boxes if abs(box["y"] - boxes[texts.index("1024")]["y"]) < 2), key=lambda box: box["x"]
     )
     assert all(one["x"] + one["width"] < other["x"] for one, other in itertools.pairwise(lowest))
-    shown.set_viewport_size({"width": 1280, "height": 900})
 
 
 @pytest.mark.parametrize("width", [360, 1280])
@@ -486,7 +486,6 @@ def test_keys_of_lines_differ_and_labels_do_not_overlap(shown, width):
         assert apart_x or apart_y
     for label in shown.locator("#lines label").all():
         assert label.evaluate("(each) => each.scrollWidth <= each.clientWidth + 1")
-    shown.set_viewport_size({"width": 1280, "height": 900})
 
 
 def test_rows_that_failed_stand_last_and_each_row_shows_its_command(shown):
@@ -589,7 +588,6 @@ def test_names_in_the_box_fit_a_phone_unbroken(shown, shape, flags):
         call.evaluate("(each) => each.scrollWidth <= each.clientWidth && getComputedStyle(each).overflowWrap")
         == "normal"
     )
-    shown.set_viewport_size({"width": 1280, "height": 900})
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
@@ -598,4 +596,3 @@ def test_nothing_scrolls_sideways(shown, width):
     shown.reload()
     shown.told.clear()
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
-    shown.set_viewport_size({"width": 1280, "height": 900})

@@ -208,10 +208,8 @@ def test_without_names_each_languages_fastest_is_shown(clock):
         budget_table(two, "cold", ["tilus/none"])
 
 
-def test_a_page_shows_where_the_time_goes(clock, monkeypatch, tmp_path):
-    monkeypatch.setattr(queries, "ROOT", tmp_path)
-    monkeypatch.setattr(queries, "RESULTS", tmp_path / "results")
-    file = tmp_path / "results" / "h200" / "stages" / "router.jsonl"
+def test_a_page_shows_where_the_time_goes(clock, results, tmp_path):
+    file = results / "h200" / "stages" / "router.jsonl"
     file.parent.mkdir(parents=True)
     file.write_text("".join(map(to_line, measured())))
     assert queries.recorded() == {}  # these are no rows

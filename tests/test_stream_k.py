@@ -41,6 +41,11 @@ def test_shares_are_even_and_every_step_has_its_program(work, programs, device):
     assert owners.tolist() == torch.repeat_interleave(torch.arange(programs), shares.cpu()).tolist()
 
 
+def problems(**given) -> st.SearchStrategy[Matmul]:
+    """Of up to 40 x 40, in fp16."""
+    return st.builds(Matmul, m=st.integers(1, 40), n=st.integers(1, 40), dtype=st.just(torch.float16), **given)
+
+
 def _shuffled(points):
     return random.Random(0).sample(points, len(points))
 
@@ -48,14 +53,7 @@ def _shuffled(points):
 @pytest.mark.skipif(not triton.knobs.runtime.interpret, reason="kernels are compiled here, not interpreted")
 @settings(max_examples=40, deadline=None)
 @given(
-    problem=st.builds(
-        Matmul,
-        m=st.integers(1, 40),
-        n=st.integers(1, 40),
-        k=st.integers(1, 160),
-        dtype=st.just(torch.float16),
-        layout=st.sampled_from(Layout),
-    ),
+    problem=problems(k=st.integers(1, 160), layout=st.sampled_from(Layout)),
     programs=st.integers(1, 40),
     group_m=st.integers(1, 3),
     order=st.sampled_from([_shuffled, lambda points: points[::-1]]),
@@ -79,14 +77,7 @@ def test_configs_that_are_none_are_refused(changed, words):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    problem=st.builds(
-        Matmul,
-        m=st.integers(1, 40),
-        n=st.integers(1, 40),
-        k=st.integers(1, 100).map(lambda pairs: 2 * pairs),
-        dtype=st.just(torch.float16),
-        layout=st.just(Layout.NK),
-    ),
+    problem=problems(k=st.integers(1, 100).map(lambda pairs: 2 * pairs), layout=st.just(Layout.NK)),
     block_k=st.sampled_from([16, 32, 128]),
     num_stages=st.integers(2, 5),
     programs=st.integers(1, 60),

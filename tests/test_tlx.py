@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 import msgspec
 import pytest
 import torch
+from matmul_cases import skip_unless_supported
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.diagnostics.ptx import GpuKernel
@@ -139,6 +140,5 @@ def test_every_way_compiles_for_hopper_to_what_it_says(tmp_path):
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
 def test_it_is_right(problem, way, device):
     config = KERNEL.default_config(problem) if way is None else WAYS[way][0]
-    if reason := KERNEL.supports(problem, config):
-        pytest.skip(reason)
+    skip_unless_supported(KERNEL, problem, config)
     Referee(problem, device, 0).examine(launcher(KERNEL, problem, config), KERNEL.roundings(config), False)

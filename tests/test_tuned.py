@@ -6,6 +6,7 @@ The user's layer lies over the shipped one.
 import hashlib
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -26,16 +27,17 @@ def entry(problem: Matmul, split_k: int) -> dict:
     return {"problem": problem.key, "config": config}
 
 
+def picked(problem: Matmul, slug: str = "some-gpu") -> tuple[int, str]:
+    """The split of the config that a lookup finds, and how it was found."""
+    config, source = tuned.pick(KERNEL, problem, slug)
+    return config.split_k, source
+
+
 def test_exact_nearest_and_heuristic(tuned_tables):
     near, far = Matmul(16, 256, 7168), Matmul(512, 256, 7168)
     other_layout = Matmul(32, 256, 7168, layout=Layout.NK)
     entries = [entry(near, 8), entry(far, 2), entry(other_layout, 4)]
     (tuned_tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: entries}))
-
-    def picked(problem):
-        config, source = tuned.pick(KERNEL, problem, "some-gpu")
-        return config.split_k, source
-
     assert picked(near) == (8, "tuned")
     assert picked(replace(near, dtype=torch.float16, out_dtype=None)) == (8, "tuned")
     assert picked(replace(near, dtype=torch.float32, out_dtype=None)) == (8, "nearest")
@@ -54,24 +56,19 @@ def test_a_device_takes_what_was_searched_on_its_stand_in(tuned_tables, monkeypa
     near, far = Matmul(16, 256, 7168), Matmul(64, 256, 7168)
     tuned.write("some-gpu", [(KERNEL.full_name, entry(problem, 8)) for problem in (near, far)], shipped=True)
     of_stand_in = tuned.fingerprint("its-sister")
-
-    def picked(problem, slug="its-sister"):
-        config, source = tuned.pick(KERNEL, problem, slug)
-        return config.split_k, source
-
-    assert picked(near) == picked(far) == (8, "nearest") and tuned.entry_of(KERNEL, near, "its-sister") is None
+    sisters = partial(picked, slug="its-sister")
+    assert sisters(near) == sisters(far) == (8, "nearest") and tuned.entry_of(KERNEL, near, "its-sister") is None
     tuned.write("its-sister", [(KERNEL.full_name, entry(near, 4))], shipped=False)
-    assert picked(near) == (4, "tuned") and picked(far) == (8, "nearest")
-    assert picked(Matmul(32, 256, 7168)) == (4, "nearest")  # as near to both: its own
-    assert picked(near, "some-gpu") == (8, "tuned")
+    assert sisters(near) == (4, "tuned") and sisters(far) == (8, "nearest")
+    assert sisters(Matmul(32, 256, 7168)) == (4, "nearest")  # as near to both: its own
+    assert picked(near) == (8, "tuned")
     assert of_stand_in == tuned.fingerprint("some-gpu") != tuned.fingerprint("its-sister")
 
 
 def test_what_is_far_gives_way_to_another_layout_that_is_not(tuned_tables):
     entries = [entry(Matmul(1, 4, 256), 8), entry(Matmul(16, 256, 7168, layout=Layout.NK), 4)]
     (tuned_tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: entries}))
-    config, source = tuned.pick(KERNEL, Matmul(16, 256, 7168), "some-gpu")
-    assert (config.split_k, source) == (4, "nearest")
+    assert picked(Matmul(16, 256, 7168)) == (4, "nearest")
 
 
 def test_another_dtype_comes_after_all_of_this_one(tuned_tables):
@@ -79,8 +76,7 @@ def test_another_dtype_comes_after_all_of_this_one(tuned_tables):
     half, single = Matmul(16, 16, 8192), Matmul(16, 16, 32768, torch.float32)
     (tuned_tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: [entry(half, 8), entry(single, 4)]}))
     for problem, split_k in ((replace(half, dtype=torch.float32, out_dtype=None), 4), (replace(half, k=32768), 8)):
-        config, source = tuned.pick(KERNEL, problem, "some-gpu")
-        assert (config.split_k, source) == (split_k, "nearest")
+        assert picked(problem) == (split_k, "nearest")
 
 
 def test_of_configs_that_cannot_run_the_next_nearest_is_taken(tuned_tables):
@@ -88,8 +84,7 @@ def test_of_configs_that_cannot_run_the_next_nearest_is_taken(tuned_tables):
     by_tma["config"]["tma"] = True
     entries = [by_tma, entry(Matmul(64, 256, 7168), 4)]
     (tuned_tables / "some-gpu.json").write_text(json.dumps({KERNEL.full_name: entries}))
-    config, source = tuned.pick(KERNEL, Matmul(16, 256, 7170), "some-gpu")
-    assert (config.split_k, source) == (4, "nearest")
+    assert picked(Matmul(16, 256, 7170)) == (4, "nearest")
     (tuned_tables / "other-gpu.json").write_text(json.dumps({KERNEL.full_name: [by_tma]}))
     assert tuned.pick(KERNEL, Matmul(16, 256, 7170), "other-gpu")[1] == "heuristic"
 
@@ -107,8 +102,8 @@ def test_checked_in_tables_hold_configs_that_their_kernels_take(path):
 def splits(slug: str) -> dict[int, int]:
     """By M, the split that lookups find searched for a problem."""
     tuned.refresh()
-    picked = {m: tuned.pick(KERNEL, Matmul(m, 256, 7168), slug) for m in (16, 32, 64)}
-    return {m: config.split_k for m, (config, source) in picked.items() if source == "tuned"}
+    found = {m: picked(Matmul(m, 256, 7168), slug) for m in (16, 32, 64)}
+    return {m: split_k for m, (split_k, source) in found.items() if source == "tuned"}
 
 
 def test_the_users_entries_lie_over_the_shipped_ones(tuned_tables):
@@ -175,8 +170,7 @@ def test_entries_of_another_version_are_passed_over(tuned_tables):
     tuned.write("a-gpu", [(KERNEL.full_name, good)], shipped=True)
     for stale in broken:
         tuned.write("a-gpu", [(KERNEL.full_name, stale)], shipped=False)
-    config, source = tuned.pick(KERNEL, Matmul(16, 256, 7168), "a-gpu")
-    assert (config.split_k, source) == (4, "nearest")
+    assert picked(Matmul(16, 256, 7168), "a-gpu") == (4, "nearest")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"triton/atomic": [{}]}', '{"triton/atomic": [{"problem": 1}]}'])

@@ -11,6 +11,7 @@ import triton
 from cuda_source import cuda_sources
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matmul_cases import skip_unless_supported
 from ttgir import ttgir
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
@@ -60,11 +61,6 @@ each_sliced = pytest.mark.parametrize("kernel", SLICED, ids=lambda kernel: kerne
 each_counting_kernel = pytest.mark.parametrize(
     "kernel", [k for k in KERNELS if k.variant in ("atomic", "last_arriver", "semaphore")], ids=lambda k: k.full_name
 )
-
-
-def skip_unless_supported(kernel: Kernel, problem: W4A16Matmul) -> None:
-    if reason := kernel.supports(problem, None):
-        pytest.skip(reason)
 
 
 def run(kernel: Kernel, problem: W4A16Matmul, inputs: W4A16Inputs, **options) -> torch.Tensor:

@@ -8,6 +8,7 @@ import cuda_source
 import pytest
 import tilus
 import torch
+from matmul_cases import check_config
 from tilus import int32
 from tilus.lang.transpiler.common import TilusProgramError
 
@@ -47,11 +48,9 @@ def of(name: str, config: BandConfig):
 def test_every_protocol_takes_it(name, num_warps, device):
     kernel, config = of(name, replace(SPECIALIZED, num_warps=num_warps))
     assert kernel.supports(RAGGED, config) is None
-    inputs = RAGGED.inputs(device)
-    out = torch.full((RAGGED.m, RAGGED.n), float("nan"), dtype=RAGGED.out_dtype, device=device)
+    judge = Judge(RAGGED, RAGGED.inputs(device))
     for _ in range(2):
-        kernel.launch(inputs.a, inputs.b, epilogue=RAGGED.epilogue, out=out, config=config)
-        assert Judge(RAGGED, inputs).judge(out, kernel.roundings(config)).ok
+        check_config(kernel, judge, config)
 
 
 @pytest.mark.parametrize("k", [8, 64, 3 * 64, 4 * 64, 9 * 64 + 8])

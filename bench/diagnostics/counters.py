@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,7 +25,7 @@ from triton_vs_tilus.bench.diagnostics.metrics import METRICS
 from triton_vs_tilus.bench.diagnostics.profiled import DEADLINE_S, RANGE, RUNNING, Outcome, Task
 from triton_vs_tilus.bench.measure.process import Child
 from triton_vs_tilus.bench.rows.command import command_of
-from triton_vs_tilus.bench.rows.journal import to_line
+from triton_vs_tilus.bench.rows.journal import now, to_line
 from triton_vs_tilus.bench.rows.row import CRASHED, PASSED, UNSUPPORTED, Launch, LaunchEnvironment, ProblemRecord
 from triton_vs_tilus.bench.search import build
 from triton_vs_tilus.common.kernel import Kernel
@@ -231,7 +230,7 @@ def _launch(
         metrics=counted.metrics if counted else {},
         environment=msgspec.convert({**environment, "ncu": version}, LaunchEnvironment),
         command=command_of(problem, kernel.full_name, (), {}, "bench/counters.py"),
-        time=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        time=now(),
     )
 
 

@@ -7,7 +7,6 @@ A stage alone is no product. It is not judged; the whole kernel beside it is jud
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from triton_vs_tilus.bench.measure.worker import AGAIN, Options, Timing
 from triton_vs_tilus.bench.ops import OPS
 from triton_vs_tilus.bench.rows.command import command_of
 from triton_vs_tilus.bench.rows.environment import environment
-from triton_vs_tilus.bench.rows.journal import to_line
+from triton_vs_tilus.bench.rows.journal import now, to_line
 from triton_vs_tilus.bench.rows.row import ProblemRecord, Stage, StageName, TimingName
 from triton_vs_tilus.bench.search import build
 from triton_vs_tilus.common import tuned
@@ -156,7 +155,7 @@ def measure(
             clocks=timing.clocks(),
             environment=environment(device),
             command=command_of(problem, kernel.full_name, (), {}, "bench/stages.py"),
-            time=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            time=now(),
         )
         for kernel, part in found
     ]

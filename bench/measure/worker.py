@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timezone
 from functools import partial
 from math import inf, isfinite
 from pathlib import Path
@@ -37,6 +36,7 @@ from triton_vs_tilus.bench.measure.timeline import profiled, timelines
 from triton_vs_tilus.bench.ops import OPS
 from triton_vs_tilus.bench.rows.command import command_of
 from triton_vs_tilus.bench.rows.environment import environment
+from triton_vs_tilus.bench.rows.journal import now
 from triton_vs_tilus.bench.rows.row import (
     BASELINE,
     COMPILE_ERROR,
@@ -458,7 +458,7 @@ def _row(
         clocks=timing.clocks(),
         environment=versions,
         command=command_of(problem, kernel.full_name, options.timings, options.changed),
-        time=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        time=now(),
         schema=SCHEMA,
     )
 

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar
 
@@ -59,6 +59,11 @@ class Journal:
     def rows(self) -> list[Row]:
         """Raises InvalidRows."""
         return _parse(self.path.read_bytes(), self.path, Row) if self.path.exists() else []
+
+
+def now() -> str:
+    """When a row, a launch or a stage was measured: UTC, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def new_path(folder: Path) -> Path:
