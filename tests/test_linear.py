@@ -409,9 +409,18 @@ def test_within_a_capture_nothing_is_loaded(gpu, launches):
     gpu.capturing = True
     for _ in range(2):
         assert torch.equal(gpu(x, weight), torch.nn.functional.linear(x, weight))
+    assert not launches
     gpu.capturing = False
     gpu(x, weight)
     assert launches
+
+
+def test_torch_stands_in_with_the_activation_and_the_dtype_that_are_asked_for(gpu, launches):
+    x, weight, bias = tensors(4)
+    plain = torch.nn.functional.linear(x, weight, bias)
+    assert torch.equal(gpu(x, weight, bias, activation="relu"), plain.relu()) and (plain < 0).any()
+    assert gpu(x, weight, out_dtype=torch.float32).dtype is torch.float32
+    assert gpu.jobs and not launches
 
 
 def test_what_cannot_be_built_is_said_once_and_left_to_torch(gpu, launches):
