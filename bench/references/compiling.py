@@ -129,7 +129,7 @@ def _searches() -> Iterator[list[str]]:
     """Collects what Inductor's searches measured, each by its own clock: 'Inductor timed triton_mm_9 at 20.5 us, mm at
     31.0 us, of 19 for mm'. Beside the fastest candidate it names the fastest of the other kind, a library's or
     generated: the time of either is in the rows, too, by this project's clock."""
-    from torch._inductor.select_algorithm import ExternKernelCaller, add_feedback_saver, clear_feedback_savers
+    from torch._inductor.select_algorithm import ExternKernelCaller
 
     found: list[str] = []
 
@@ -141,11 +141,21 @@ def _searches() -> Iterator[list[str]]:
             times = ", ".join(f"{choice.name} at {1e3 * timings[choice]:.1f} us" for choice in fastest.values())
             found.append(f"Inductor timed {times}, of {len(timings)} for {operator}")
 
+    with told_of_searches(save):
+        yield found
+
+
+@contextmanager
+def told_of_searches(save: Callable[..., None]) -> Iterator[None]:
+    """A context in which save is called with what each search of Inductor timed: the milliseconds by candidate, the
+    operator's name, and more."""
+    from torch._inductor.select_algorithm import add_feedback_saver, get_algorithm_selector_cache
+
     add_feedback_saver(save)
     try:
-        yield found
+        yield
     finally:
-        clear_feedback_savers()
+        get_algorithm_selector_cache().feedback_saver_fns.remove(save)  # and not another's, around this
 
 
 def in_words(program: str) -> str:

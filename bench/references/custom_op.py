@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from triton_vs_tilus.bench.references import decompose_k
-from triton_vs_tilus.bench.references.compiling import NO_CUDAGRAPHS, Compiled
+from triton_vs_tilus.bench.references.compiling import NO_CUDAGRAPHS, Compiled, told_of_searches
 from triton_vs_tilus.common.checks import matmul_problem
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Kernel, Language, MatmulConfig
@@ -110,7 +110,7 @@ class Autotuned:
     @contextmanager
     def _registered(self, epilogue: Epilogue, on_gpu: bool) -> Iterator[None]:
         """A context in which Inductor times the candidates and their winners are noted."""
-        from torch._inductor import lowering, select_algorithm
+        from torch._inductor import lowering
         from torch._inductor.kernel.custom_op import register_custom_op_autotuning
 
         operator = _fused_operator(epilogue) if self.fused else torch.ops.aten.mm.default
@@ -126,11 +126,10 @@ class Autotuned:
             operator, config_generator=partial(_candidates, epilogue, self.fused), name=name, **options
         )
         self.winners = {}
-        select_algorithm.add_feedback_saver(partial(self._saw, name))
         try:
-            yield
+            with told_of_searches(partial(self._saw, name)):
+                yield
         finally:
-            select_algorithm.clear_feedback_savers()
             if not self.fused:
                 lowering.user_lowerings.pop(operator)
 
