@@ -362,7 +362,7 @@ def test_the_profiled_search_takes_and_leaves_no_times():
         def update_local_cache(self, local_cache):
             raise AssertionError("written")
 
-    with torch_compile._timed_anew():
+    with torch_compile._timed_by_profiler():
         assert Cache().lookup(["mm"], "mm", "sizes", lambda choices: dict.fromkeys(choices, 0.02)) == {"mm": 0.02}
         assert Cache().lookup(["mm"], "mm", "sizes", None) == {}
     with pytest.raises(AssertionError, match="read"):

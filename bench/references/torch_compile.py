@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -66,19 +67,23 @@ def _offers_forgotten() -> Iterator[None]:
 
 
 @contextmanager
-def _timed_anew() -> Iterator[None]:
-    """Inductor keeps the times of candidates, whichever clock they are of: none is taken from there, and none left."""
+def _timed_by_profiler() -> Iterator[None]:
+    """Every candidate is timed by torch.profiler. Inductor's own option for it leaves a library's product to events.
+
+    Inductor keeps the times of candidates, whichever clock they are of: none is taken from there, and none left.
+    """
     from torch._inductor.codecache import PersistentCache
+    from torch._inductor.runtime.benchmarking import benchmarker
+    from torch._inductor.utils import do_bench_using_profiling
 
     def lookup(cache: Any, choices: Any, operator: Any, inputs: Any, benchmark: Any, *_: Any, **__: Any) -> Any:
         return benchmark(choices) if benchmark else {}
 
-    kept = PersistentCache.lookup
-    PersistentCache.lookup = lookup  # type: ignore[method-assign, assignment]
-    try:
+    def benchmark_gpu(call: Callable[[], Any], *_: Any, **__: Any) -> float:
+        return do_bench_using_profiling(call)
+
+    with patch.object(PersistentCache, "lookup", lookup), patch.object(benchmarker, "benchmark_gpu", benchmark_gpu):
         yield
-    finally:
-        PersistentCache.lookup = kept  # type: ignore[method-assign]
 
 
 def matmul(
@@ -150,12 +155,7 @@ KERNELS = (
     _kernel("max_autotune", AS_GRAPH),
     _kernel("max_autotune_parameter", AS_GRAPH, parameter=True),
     _kernel("max_autotune_no_cudagraphs", NO_CUDAGRAPHS),
-    _kernel(
-        "max_autotune_profiled",
-        NO_CUDAGRAPHS,
-        {"profile_bandwidth_with_do_bench_using_profiling": True},
-        _timed_anew,
-    ),
+    _kernel("max_autotune_profiled", NO_CUDAGRAPHS, around=_timed_by_profiler),
     _kernel("decompose_k", NO_CUDAGRAPHS, {"triton.decompose_k_threshold": 0}, _offers_forgotten, _offered),
     _kernel(
         "triton_templates",
