@@ -15,8 +15,6 @@ from triton_vs_tilus.bench.rows.row import PASSED, TIMINGS, Launch, ProblemRecor
 
 LAUNCH_SPREAD = 1.15  # between the empty launches of hosts of one kind; of two kinds seen they lay 1.3 apart
 RESULTS = ROOT / "bench" / "results"
-# Beside the files of `again`: a file, and that of another run which timed the same configs.
-RUN_TWICE = {"h200/router-matched-nk.jsonl": "h200/triton-3.6/router-nk.jsonl"}
 
 R = TypeVar("R", Row, Launch, Stage)
 
@@ -131,19 +129,17 @@ def _files(name: str, folder: str = "") -> list[Path]:
 
 def between_runs(device: str) -> Mapping[TimingName, float]:
     """By timing, how far the speed-up of one contender lies from that of another run of its config: the largest
-    |1 - ratio| over RUN_TWICE and the files of `again`, each a second run of the file of its name. Empty where nothing
-    was run twice on this device."""
+    |1 - ratio| over the files of `again`, each another run of the file of its name. Empty where nothing was run twice
+    on this device."""
     return _between_runs(RESULTS, device)
 
 
 @cache
 def _between_runs(results: Path, device: str) -> Mapping[TimingName, float]:
-    first = {results / second: results / name for name, second in RUN_TWICE.items() if (results / second).exists()}
-    first |= {path: path.parents[1] / path.name for path in sorted(results.glob("*/again/*.jsonl"))}
     found: dict[TimingName, float] = {}
-    for path, other in first.items():
+    for path in sorted(results.glob("*/again/*.jsonl")):
         again = [row for row in read_rows(path) if row.environment.device == device]
-        for timing, shares in apart(read_rows(other), again).items() if again else ():
+        for timing, shares in apart(read_rows(path.parents[1] / path.name), again).items() if again else ():
             found[timing] = max([*shares, found.get(timing, 0.0)])
     return found
 
