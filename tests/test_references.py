@@ -369,6 +369,17 @@ def test_the_profiled_search_takes_and_leaves_no_times():
         Cache().lookup(["mm"], "mm", "sizes", None)
 
 
+def test_the_profiled_search_has_every_candidate_timed_by_the_profiler(monkeypatch):
+    from torch._inductor import utils
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    asked, timed = [], benchmarker.benchmark_gpu
+    monkeypatch.setattr(utils, "do_bench_using_profiling", lambda call: asked.append(call) or 0.5)
+    with torch_compile._timed_by_profiler():
+        assert benchmarker.benchmark_gpu(asked.clear, rep=1) == 0.5
+    assert asked == [asked.clear] and benchmarker.benchmark_gpu == timed
+
+
 @pytest.mark.gpu
 def test_the_profiled_search_times_its_candidates_on_the_gpu(device, monkeypatch):
     """Its times are of the profiler: none of them is asked of the clock that the other searches have."""
