@@ -330,22 +330,21 @@ def test_the_command_shows_writes_and_compares(journal, tmp_path, capsys):
     assert run_command(report.main, [str(journal), "--against", str(journal), "--fail-over", "0"]) == 0
 
 
-def test_all_but_the_baseline_slower_is_exit_code_3(journal, tmp_path, capsys):
+def test_all_but_the_baseline_slower_is_exit_code_3(journal, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(queries, "RESULTS", tmp_path)  # no file was run twice there: no noise
     slower = router_rows()
     for made in slower:
         for figures in made.timing.values() if made.contender != BASELINE else ():
             for name in ("median_us", "q1_us", "q3_us"):
-                setattr(figures, name, getattr(figures, name) * 1.2)
+                setattr(figures, name, getattr(figures, name) * 1.06)
             for name in ("speedup", "speedup_low", "speedup_high"):
-                setattr(figures, name, getattr(figures, name) / 1.2)
+                setattr(figures, name, getattr(figures, name) / 1.06)
     tables.write_json(slower, tmp_path / "slower.json")
     assert run_command(report.main, [str(tmp_path / "slower.json"), "--against", str(journal), "--fail-over", "5"]) == 3
     shown = capsys.readouterr().out
     assert "0 faster, 0 tie, 8 slower, 0 broken" in shown
     assert "speed-ups over torch.mm" in shown
-    assert (
-        run_command(report.main, [str(tmp_path / "slower.json"), "--against", str(journal), "--fail-over", "25"]) == 0
-    )
+    assert run_command(report.main, [str(tmp_path / "slower.json"), "--against", str(journal), "--fail-over", "7"]) == 0
 
 
 def test_files_without_rows_and_folders_that_are_missing(journal, tmp_path, capsys):
