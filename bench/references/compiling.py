@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from types import FunctionType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -117,11 +118,8 @@ def _generated() -> Iterator[list[str]]:
     from torch._inductor.graph import GraphLowering
 
     code: list[str] = []
-    before, GraphLowering.save_output_code = GraphLowering.save_output_code, code.append
-    try:
+    with patch.object(GraphLowering, "save_output_code", code.append):
         yield code
-    finally:
-        GraphLowering.save_output_code = before
 
 
 @contextmanager
