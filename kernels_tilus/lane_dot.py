@@ -1,12 +1,9 @@
 """A product on CUDA cores to which each thread adds what it holds of K, by fused multiply-adds.
 
 tilus 0.2.0 has none. Of `a * b` and `sum` nvcc keeps the products in local memory where it does not unroll the loops
-that tilus writes: seen from 256 products a thread on. And no attribute of a Script says how many registers it wants.
+that tilus writes: seen from 256 products a thread on.
 
-An instruction adds both here. It lets a block have all registers of a multiprocessor: ptxas by itself spares them, so
-that many blocks fit, and for that delays the loads until those before them are used.
-
-Source: `maxnreg` and `tl.fma` in Triton; CUDA C++ Programming Guide, "Launch Bounds".
+Source: `tl.fma` in Triton.
 """
 
 from dataclasses import dataclass
@@ -42,7 +39,6 @@ register_rule(LaneDotInst)(AlwaysOkayRule)
 @register_emitter(LaneDotInst, target=nvgpu_sm80)
 class LaneDotEmitter(BaseInstEmitter):
     def emit(self, inst: LaneDotInst) -> None:
-        self._codegen.builder.attrs["cuda.min_blocks"] = 1
         a, b, acc = inst.inputs
         threads, m, n = acc.shape
         step = threads * inst.neighbours

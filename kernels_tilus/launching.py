@@ -18,7 +18,7 @@ from tilus.ir.prog import Program
 
 from triton_vs_tilus.common.plan import Backend, Launch, Placement, Plan, Run, filling
 from triton_vs_tilus.common.problem import Layout, Matmul
-from triton_vs_tilus.kernels_tilus import build_options, plain_blocks  # noqa: F401, they change what tilus compiles
+from triton_vs_tilus.kernels_tilus import build_options, kernel_attributes  # noqa: F401, they change tilus
 
 OFFSET_LIMIT = 1 << 31  # elements: tilus 0.2.0 adds up offsets in global memory in int32
 BUILD_ATTEMPTS = 5

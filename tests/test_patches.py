@@ -13,7 +13,7 @@ from pathlib import Path
 import cuda_source
 import pytest
 import tilus
-from test_plain_blocks import PROBLEMS, lines
+from test_kernel_attributes import PROBLEMS, lines
 from test_wgmma import KN, NK, WGMMA, instructions
 from test_wgmma_specialized import SPECIALIZED
 
@@ -52,12 +52,12 @@ from tilus.target import nvgpu_sm90a
 check, infer = theirs.WgmmaBaseEmitter.check_warp_group, WgmmaMmaSSRule.inference
 
 import test_patches as tests
-from triton_vs_tilus.kernels_tilus import dependent_launch, plain_blocks
+from triton_vs_tilus.kernels_tilus import dependent_launch, kernel_attributes
 
 # What the package has replaced is tilus' own again.
 codegen.FunctionBuilder = FunctionBuilder
 sync_ctx.bar_sync_aligned = bar_sync_aligned
-UpdatedCUDACodeGen.visit_Function = plain_blocks._function
+UpdatedCUDACodeGen.visit_Function = kernel_attributes._function
 UpdatedCUDACodeGen.visit_LaunchKernelStmt = dependent_launch._launch
 theirs.WgmmaBaseEmitter.check_warp_group = check
 WgmmaMmaSSRule.inference = staticmethod(infer)
