@@ -11,8 +11,8 @@ Launches     1
 
 fma     on CUDA cores, for few rows, where a tensor core's 16 stand empty: A and B go from global memory to registers,
         and no shared memory is filled or waited for. The loads of a step, 16 bytes each, are under way together
-        (kernel_attributes.py): ptxas does not move those of the next one before the sums of this, so that a step is long. B is
-        read once for every block_m rows, A once for every block_n columns.
+        (kernel_attributes.py): ptxas does not move those of the next one before the sums of this, so that a step is
+        long. B is read once for every block_m rows, A once for every block_n columns.
 mma     on tensor cores: each warp multiplies a slice of the step (sliced_dot.py), fed by the cp.async pipeline of
         mma.py. Of a block_n below an mma's eight columns, those of the neighbours are filled with zeros, not read.
 
