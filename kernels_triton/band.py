@@ -14,7 +14,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from triton_vs_tilus.common.plan import Placement, Slot
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_triton import launching
-from triton_vs_tilus.kernels_triton.configs import TMA_ALIGNMENT, BandConfig
+from triton_vs_tilus.kernels_triton.configs import TMA_ALIGNMENT, BandConfig, block_options
 
 
 @triton.jit
@@ -323,6 +323,6 @@ def meta(problem: Matmul, config: BandConfig, placement: Placement) -> dict[str,
         "SWAP": config.swap,
         "TMA": problem.layout.value if config.tma else "",
         "SLICES": config.slices,
-        "num_warps": config.num_warps,
+        **block_options(config.num_warps),
         "num_stages": config.num_stages,
     }

@@ -10,6 +10,18 @@ from triton_vs_tilus.common.space import Fed, Feed, Tile
 
 SHARED_MEMORY_LIMIT = 227 * 1024  # per block, Hopper
 TMA_ALIGNMENT = 16  # bytes
+REGISTERS_OF_THREAD = 255
+REGISTERS_OF_BLOCK = 65536
+
+
+def block_options(num_warps: int) -> dict[str, int]:
+    """Triton's options of a block of so many warps, which may have all registers of a multiprocessor.
+
+    ptxas by itself spares registers, so that many blocks fit, and for that delays loads until those before them are
+    used: trips to memory one after the other. tilus' kernels have the same (kernels_tilus/kernel_attributes.py).
+    """
+    registers = min(REGISTERS_OF_THREAD, REGISTERS_OF_BLOCK // (32 * num_warps))
+    return {"num_warps": num_warps, "maxnreg": registers}
 
 
 @dataclass(frozen=True)

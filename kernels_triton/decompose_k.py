@@ -40,7 +40,7 @@ from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.space import reducers, splits
 from triton_vs_tilus.kernels_triton import band, configs, launching
 from triton_vs_tilus.kernels_triton.band import band_product, place_of, prefetched_product
-from triton_vs_tilus.kernels_triton.configs import BandConfig, band_space
+from triton_vs_tilus.kernels_triton.configs import BandConfig, band_space, block_options
 from triton_vs_tilus.kernels_triton.epilogue import apply_epilogue, finish, has_bias
 
 
@@ -259,12 +259,12 @@ def plan(problem: Matmul, config: DecomposeKConfig, placement: Placement, *, var
             "BLOCK": config.reduce_block,
             "CONTIGUOUS": placement.out_is_contiguous(problem),
             "PDL": pdl,
-            "num_warps": config.reduce_warps,
+            **block_options(config.reduce_warps),
             "launch_pdl": pdl,
         }
         reduction = Launch(_reduce_vector_kernel, arguments, (cdiv(m * n, config.reduce_block),), meta)
     else:
-        meta |= {"BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "num_warps": min(config.num_warps, 4)}
+        meta |= {"BLOCK_M": config.block_m, "BLOCK_N": config.block_n, **block_options(min(config.num_warps, 4))}
         tiles = cdiv(m, config.block_m), cdiv(n, config.block_n)
         reduction = Launch(_reduce_tile_kernel, arguments, tiles, meta)
     scratch = config.split_k, m, n

@@ -45,6 +45,7 @@ from triton_vs_tilus.common.or_reduce import (
 from triton_vs_tilus.common.plan import Launch, Plan, Slot
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.kernels_triton import launching
+from triton_vs_tilus.kernels_triton.configs import block_options
 
 VARIANTS = ("reduce", "builtin", "unrolled", "generated", "wide", "control_reduce", "control_unrolled")
 
@@ -210,7 +211,7 @@ def plan(problem: OrReduce, config: OrReduceConfig, places: OrReducePlaces, *, v
             sizes = {"WORDS": words, "STRIDE": stride, "BLOCK_WORDS": block_words, "FOLDS": folds}
         case _:
             kernel, sizes = _control_kernel, {"K": k, "BLOCK_K": block_k, "REDUCE": variant == "control_reduce"}
-    meta = {**sizes, "BLOCK": block, "num_warps": config.num_warps}
+    meta = {**sizes, "BLOCK": block, **block_options(config.num_warps)}
     launch = Launch(kernel, (Slot.A, Slot.C, problem.rows), (cdiv(problem.rows, block),), meta)
     return Plan(problem, places, (launch,), read_as=read_as)
 

@@ -47,10 +47,8 @@ from triton_vs_tilus.common.space import (
 )
 from triton_vs_tilus.kernels_triton import band, configs, launching
 from triton_vs_tilus.kernels_triton.band import batched_product, in_units
+from triton_vs_tilus.kernels_triton.configs import block_options
 from triton_vs_tilus.kernels_triton.epilogue import finish
-
-REGISTERS_OF_THREAD = 255  # Triton alone: ptxas is told
-REGISTERS_OF_BLOCK = 65536  # Triton alone: likewise
 
 
 def space(problem: Matmul, *, variant: str) -> Space:
@@ -205,16 +203,13 @@ def plan(problem: Matmul, config: MatmulConfig, placement: Placement, *, variant
     meta |= {"UNITS": band.units_of(problem, placement)}
     if variant == "mma":
         even = {"EVEN_N": problem.n % block_n == 0, "EVEN_K": problem.k % block_k == 0}
-        options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+        options = {**block_options(config.num_warps), "num_stages": config.num_stages}
         meta |= {**even, "SPLIT_K": config.split_k, **options}
         launch = Launch(_matmul_sliced_k_mma_kernel, arguments, grid, meta)
     else:
-        # ptxas is told how many registers there are: by itself it spares them, so that many warps fit, and for that
-        # delays the loads until those before them are used.
-        registers = min(REGISTERS_OF_THREAD, REGISTERS_OF_BLOCK // (32 * config.num_warps))
         # Stored [K, N], a thread's neighbours stand along N: all of K meets in each step.
         own = WIDEST_LOAD // problem.dtype.itemsize if problem.layout is Layout.NK else block_k
-        meta |= {"OWN": own, "num_warps": config.num_warps, "maxnreg": registers}
+        meta |= {"OWN": own, **block_options(config.num_warps)}
         launch = Launch(_matmul_sliced_k_fma_kernel, arguments, grid, meta)
     return Plan(problem, placement, (launch,))
 

@@ -75,7 +75,7 @@ from triton_vs_tilus.common.w4a16 import (
 )
 from triton_vs_tilus.kernels_triton import launching
 from triton_vs_tilus.kernels_triton.arrival import announce, is_last, reset, sum_in_order, tiles_in_flight
-from triton_vs_tilus.kernels_triton.configs import SHARED_MEMORY_LIMIT
+from triton_vs_tilus.kernels_triton.configs import SHARED_MEMORY_LIMIT, block_options
 
 # atomic_in_place in Triton alone: the atomics of tiles that tilus has here are of fp32.
 VARIANTS = ("data_parallel", "atomic", "atomic_in_place", "last_arriver", "semaphore", SLICED_K)
@@ -436,7 +436,7 @@ def plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places, *, vari
             "INTERLEAVED": config.interleaved,
             "MEET": meet,
             "TILES": tiles_in_flight(config),
-            "num_warps": config.num_warps,
+            **block_options(config.num_warps),
             "num_stages": config.num_stages,
         },
     )
@@ -461,7 +461,7 @@ def _sliced_plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places)
             "NUM_STAGES": config.num_stages,
             "SPLIT_K": config.split_k,
             "EVEN_K": problem.k % config.block_k == 0,
-            "num_warps": config.num_warps,
+            **block_options(config.num_warps),
             "num_stages": config.num_stages,
         },
     )
