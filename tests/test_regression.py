@@ -67,7 +67,7 @@ def test_a_config_that_changed_is_no_second_run():
 
 
 def test_every_second_run_has_a_first_of_its_configs():
-    seconds = list(queries.RESULTS.glob("*/again/*.jsonl"))
+    seconds = list(queries.RESULTS.glob("*/**/again/*.jsonl"))
     assert seconds
     for path in seconds:
         assert queries.apart(read_rows(path.parents[1] / path.name), read_rows(path)), path

@@ -129,15 +129,15 @@ def _files(name: str, folder: str = "") -> list[Path]:
 
 def between_runs(device: str) -> Mapping[TimingName, float]:
     """By timing, how far the speed-up of one contender lies from that of another run of its config: the largest
-    |1 - ratio| over the files of `again`, each another run of the file of its name. Empty where nothing was run twice
-    on this device."""
+    |1 - ratio| over the files of the folders `again`, each another run of the file of its name in the folder above.
+    Empty where nothing was run twice on this device."""
     return _between_runs(RESULTS, device)
 
 
 @cache
 def _between_runs(results: Path, device: str) -> Mapping[TimingName, float]:
     found: dict[TimingName, float] = {}
-    for path in sorted(results.glob("*/again/*.jsonl")):
+    for path in sorted(results.glob("*/**/again/*.jsonl")):
         again = [row for row in read_rows(path) if row.environment.device == device]
         for timing, shares in apart(read_rows(path.parents[1] / path.name), again).items() if again else ():
             found[timing] = max([*shares, found.get(timing, 0.0)])
