@@ -19,7 +19,7 @@ figure is typed and no quotation goes stale.
     <!-- stages:router@warm torch/mm triton/* -->
     <!-- printed:clusters_of_one -->                 what a program printed, NAME.txt, as it stands
     <!-- spaces:router 1 64 1024 -->                how many configs a search may try, at these T
-    <!-- moved:router-nk former pairs 3 -->         whose cold time moved by more than 3 % from one folder's file of
+    <!-- moved:router-nk former pairs 3 -->         whose cold time (or @graph) moved by more than 3 % from one folder's file of
                                                      this name to the other's; the folder '.' holds the file itself
     <!-- regimes:h200 router-nk:16x* crossover:64x64x8192* -->
                                                      the fastest at problems of these files, and how to call it
@@ -178,18 +178,19 @@ def verdicts(folder: Path) -> list[str]:
 
 
 def moved(name: str, before: str, after: str, percent: str) -> list[str]:
-    """The contenders whose cold speed-up differs by more than so many percent between the files of this name in two
-    folders beside it, of every device, as Markdown; '.' is the recorded file itself. Raises ValueError where no device
-    has both."""
+    """The contenders whose speed-up, cold or by the timing that is named, differs by more than so many percent between
+    the files of this name in two folders beside it, of every device, as Markdown; '.' is the recorded file itself.
+    Raises ValueError where no device has both."""
     made = []
-    for path in _recorded("moved", name):
+    file, timing = _file_and_timing(name)
+    for path in _recorded("moved", file):
         older, newer = (path.parent / folder / path.name for folder in (before, after))
         if not (older.exists() and newer.exists()):
             continue
         old = read_rows(older)
         new = read_rows(newer)
-        cold = [change for change in changes(new, old) if change.timing == "cold"]
-        found = [(change.speedup, change) for change in cold if change.speedup is not None]
+        timed = [change for change in changes(new, old) if change.timing == timing]
+        found = [(change.speedup, change) for change in timed if change.speedup is not None]
         far = [(speed, change) for speed, change in found if abs(speed - 1) > float(percent) / 100]
         lines = [
             [change.problem, change.contender, f"{change.old_us:.2f}", f"{change.new_us:.2f}", f"{speed:.3f}x"]
@@ -197,10 +198,10 @@ def moved(name: str, before: str, after: str, percent: str) -> list[str]:
         ]
         foot = f"{len(far)} of {len(found)} moved by more than {percent} %. New: {tables.source_of(new)}"
         header = ["problem", "contender", "old us", "new us", "speed"]
-        title = f"cold, {name}: {_rows_of(after)} against {_rows_of(before)}"
+        title = f"{timing}, {file}: {_rows_of(after)} against {_rows_of(before)}"
         made.append(tables.Table(title, header, lines, foot=foot).markdown())
     if not made:
-        raise ValueError(f"moved:{name}: no device has {name}.jsonl in both {before} and {after}")
+        raise ValueError(f"moved:{name}: no device has {file}.jsonl in both {before} and {after}")
     return made
 
 
