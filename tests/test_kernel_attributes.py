@@ -1,4 +1,4 @@
-"""tilus' kernels without a cluster are compiled as kernels of blocks, and each may have all registers."""
+"""Both languages' kernels may have all registers of a block; tilus' without a cluster are kernels of blocks."""
 
 import re
 from pathlib import Path
@@ -14,11 +14,16 @@ from tilus.hidet.ir.builders import FunctionBuilder
 from tilus.lang.instantiated_script import BuildOptions as OptionsOfTilus
 
 from triton_vs_tilus.bench import contenders
+from triton_vs_tilus.bench.diagnostics.ptx import REGISTERS_OF_BLOCK, REGISTERS_OF_THREAD
+from triton_vs_tilus.bench.diagnostics.resources import OTHER_OPERATIONS, runnable
+from triton_vs_tilus.common.kernel import Language
 from triton_vs_tilus.common.or_reduce import OrReduce
+from triton_vs_tilus.common.plan import Launch
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import build_options
 from triton_vs_tilus.kernels_tilus.configs import BandConfig
 from triton_vs_tilus.kernels_tilus.launching import programs_only
+from triton_vs_tilus.kernels_triton import launching as triton_launching
 
 PROBLEMS = {"matmul": Matmul(256, 256, 1024, layout=Layout.NK), "or_reduce": OrReduce(16, 64, 16)}
 PLAIN = {
@@ -32,6 +37,7 @@ CLUSTERS = {
     "tilus/cluster": BandConfig(16, 32, 64, 4, 4, 3),
     "tilus/last_arriver": BandConfig(64, 64, 128, 2, 4, 2, engine="wgmma_pairs"),
 }
+TRITON = [kernel for kernel in contenders.all_contenders() if kernel.language is Language.TRITON]
 ATTRIBUTE = " __cluster_dims__(1, 1, 1)"
 BOUNDS = re.compile(r"__launch_bounds__\((\d+)\)")
 HEADER = "#include <cooperative_groups.h>\n"
@@ -49,6 +55,18 @@ def sources(name: str, config: BandConfig | None, folder: Path) -> list[str]:
     problem = PROBLEMS[kernel.op]
     cuda_source._SOURCES.clear()  # which are found by the program's text, the same with and without
     return cuda_sources(kernel, problem, config or kernel.default_config(problem), folder)
+
+
+@pytest.mark.parametrize("kernel", TRITON, ids=lambda kernel: kernel.full_name)
+def test_each_launch_of_triton_may_have_all_registers(kernel, monkeypatch):
+    launched: list[Launch] = []
+    monkeypatch.setattr(triton_launching, "_compiled", lambda launch, plan: launched.append(launch))
+    problem = next(filter(None, (runnable(kernel, one) for one in (PROBLEMS["matmul"], *OTHER_OPERATIONS))))
+    kernel.build(problem, kernel.default_config(problem))
+    assert launched
+    for launch in launched:
+        registers, threads = launch.options["maxnreg"], 32 * launch.options["num_warps"]
+        assert registers == min(REGISTERS_OF_THREAD, REGISTERS_OF_BLOCK // threads)
 
 
 def with_all_registers(text: str) -> str:
