@@ -342,7 +342,9 @@ def test_a_listing_sees_through_predicates_labels_braces_and_comments():
 
 
 def gpu_kernel(**figures: int) -> GpuKernel:
-    fitting = dict(threads=128, registers=64, static_shared=0, dynamic_shared=0, spill_stores=0, spill_loads=0, stack=0)
+    fitting = dict(
+        threads=128, registers=64, static_shared=0, dynamic_shared=0, spill_stores=0, spill_loads=0, stack=0, trips=1
+    )
     return GpuKernel("kernel", **(fitting | figures), listing=(("tensor cores", "mma.sync"),) * 8)
 
 

@@ -1,10 +1,12 @@
-"""Compiled GPU kernels, read from their PTX and from what `ptxas -v` printed: resources, and instructions by class."""
+"""Compiled GPU kernels, read from their PTX, SASS and what `ptxas -v` printed: resources, instructions by class."""
 
 import math
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from triton_vs_tilus.bench.diagnostics.sass import trips_of
 
 # Bytes of a block, by target.
 SHARED_LIMIT = {
@@ -26,6 +28,7 @@ class GpuKernel:
 
     threads, static_shared, dynamic_shared   of a block; shared memory in bytes
     registers, spill_*, stack                of a thread; spills and stack in bytes
+    trips                                    to memory, of global loads one after the other, see `sass`
     listing                                  (group, class) of its instructions in the order of the PTX, see `classify`
     """
 
@@ -37,6 +40,7 @@ class GpuKernel:
     spill_stores: int
     spill_loads: int
     stack: int
+    trips: int
     listing: tuple[tuple[str, str], ...]
 
     @property
@@ -77,11 +81,13 @@ FUNCTION = re.compile(r"^(?:\.\w+ )*\.(entry|func)\b\s*(?:\([^)]*\)\s*)?([\w$]+)
 THREADS = re.compile(r"^\s*\.(?:maxntid|reqntid)\s+([\d, ]+)", re.MULTILINE)
 
 
-def read(ptx: str, log: str, dynamic_shared: dict[str, int]) -> Iterator[GpuKernel]:
+def read(ptx: str, log: str, sass: str, dynamic_shared: dict[str, int]) -> Iterator[GpuKernel]:
     """The GPU kernels of a PTX text.
 
-    log: what `ptxas -v` printed for it. dynamic_shared: bytes of each launch, by a part of the kernel's name in PTX.
+    log: what `ptxas -v` printed for it. sass: what it made. dynamic_shared: bytes of each launch, by a part of the
+    kernel's name in PTX.
     """
+    trips = trips_of(sass)
     logged = {match["name"]: match for match in ENTRY_LOG.finditer(log)}
     starts = [*FUNCTION.finditer(ptx)]
     ends = [match.start() for match in starts[1:]] + [len(ptx)]
@@ -95,7 +101,8 @@ def read(ptx: str, log: str, dynamic_shared: dict[str, int]) -> Iterator[GpuKern
         if (block := THREADS.search(text)) is None:
             raise ValueError(f"{entry} has no .maxntid and no .reqntid")
         threads = math.prod(int(size) for size in block[1].split(","))
-        yield GpuKernel(name, threads, dynamic_shared=dynamic_shared[name], listing=tuple(listing(text)), **figures)
+        figures |= {"dynamic_shared": dynamic_shared[name], "trips": trips[entry].trips}
+        yield GpuKernel(name, threads, listing=tuple(listing(text)), **figures)
 
 
 # A statement of PTX or of inline assembly: braces, labels and a predicate, then the opcode and its operands.

@@ -20,7 +20,7 @@ import msgspec
 from platformdirs import user_cache_path
 
 from triton_vs_tilus.bench import ROOT, contenders, workloads
-from triton_vs_tilus.bench.diagnostics import ptx
+from triton_vs_tilus.bench.diagnostics import ptx, sass
 from triton_vs_tilus.bench.diagnostics.ptx import GpuKernel
 from triton_vs_tilus.bench.measure.process import Children, Died
 from triton_vs_tilus.bench.ops import OPS
@@ -196,7 +196,7 @@ def _key(task: Task) -> str:
     """A hash of all that the outcome depends on: kernel, problem, config, target, sources and compilers."""
     language = task.kernel.language
     packages = {contenders.PACKAGES[of].partition(".")[2] for of in (language, language.compiler)} | {"common"}
-    sources = [Path(__file__), Path(ptx.__file__)]
+    sources = [Path(__file__), Path(ptx.__file__), Path(sass.__file__)]
     sources += [file for of in sorted(packages) for file in sorted(ROOT.joinpath(*of.split(".")).glob("*.py"))]
     config = sorted(asdict(task.config).items())
     what = [task.kernel.full_name, task.problem.name, str(config), task.target, *compilers_of(language.compiler)]
@@ -269,8 +269,11 @@ def _compile_triton(build: Callable[[], None], target: str, folder: Path) -> lis
     log = io.StringIO()
 
     def compiled(*, metadata: dict[str, Any], metadata_group: dict[str, str], **_: object) -> None:
-        text = next(Path(path).read_text() for path in metadata_group.values() if path.endswith(".ptx"))
-        gpu_kernels.extend(ptx.read(text, log.getvalue(), {metadata["name"]: metadata["shared"]}))
+        text, cubin = (
+            next(Path(path) for path in metadata_group.values() if path.endswith(kind)) for kind in (".ptx", ".cubin")
+        )
+        shared = {metadata["name"]: metadata["shared"]}
+        gpu_kernels.extend(ptx.read(text.read_text(), log.getvalue(), sass.disassembled(cubin), shared))
         log.seek(0)
         log.truncate()
 
@@ -304,7 +307,8 @@ def _compile_tilus(build: Callable[[], None], target: str, folder: Path) -> list
             for function in module.functions.values()
             if function.kind == "cuda_kernel"
         }
-        gpu_kernels += ptx.read((folder / "source.ptx").read_text(), log, shared)
+        machine_code = sass.disassembled(folder / "source.cubin")
+        gpu_kernels += ptx.read((folder / "source.ptx").read_text(), log, machine_code, shared)
     return gpu_kernels
 
 

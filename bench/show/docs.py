@@ -19,8 +19,9 @@ figure is typed and no quotation goes stale.
     <!-- stages:router@warm torch/mm triton/* -->
     <!-- printed:clusters_of_one -->                 what a program printed, NAME.txt, as it stands
     <!-- spaces:router 1 64 1024 -->                how many configs a search may try, at these T
-    <!-- moved:router-nk former pairs 3 -->         whose cold time (or @graph) moved by more than 3 % from one folder's file of
-                                                     this name to the other's; the folder '.' holds the file itself
+    <!-- moved:router-nk former pairs 3 -->         whose cold time moved by more than 3 % from one folder's file
+                                                     of this name to the other's, or by another timing, NAME@graph;
+                                                     the folder '.' holds the file itself
     <!-- regimes:h200 router-nk:16x* crossover:64x64x8192* -->
                                                      the fastest at problems of these files, and how to call it
     <!-- verdicts -->                                whom the referee judged as expected, on each GPU; nothing where no

@@ -13,9 +13,12 @@ from triton_vs_tilus.bench.diagnostics.resources import Built, compilers_of
 from triton_vs_tilus.bench.rows.queries import RESULTS
 from triton_vs_tilus.bench.show.tables import Table
 
-FIGURES = ["threads", "registers", "shared", "spills", "stack"]
+FIGURES = ["threads", "registers", "shared", "spills", "stack", "trips"]
 HEADER = ["kernel", "configuration", "from", "GPU kernel", *FIGURES, *GROUPS, "note"]
-FOOT = "Shared memory in bytes a block; spills, stack in bytes a thread; instructions as they stand in PTX, loops once."
+FOOT = (
+    "Shared memory in bytes a block; spills, stack in bytes a thread; trips to memory of global loads one after the "
+    "other, by SASS; instructions as they stand in PTX, loops once."
+)
 
 
 def tables(built: Sequence[Built]) -> Iterator[Table]:

@@ -1,0 +1,55 @@
+"""How many trips to memory loads take by SASS, one after the other."""
+
+import pytest
+
+from triton_vs_tilus.bench.diagnostics.sass import Trips, trips_of
+
+ADDRESS = "        /*{at:04x}*/                   {instruction} ;      /* 0x0000000000007919 */"
+
+
+def sass(*instructions: str, name: str = "kernel") -> str:
+    """As cuobjdump prints a kernel."""
+    lines = [ADDRESS.format(at=16 * place, instruction=each) for place, each in enumerate(instructions)]
+    return "\n".join(["        code for sm_90a", f"                Function : {name}", *lines, ""])
+
+
+FIRST = "LDG.E R4, desc[UR4][R2.64]"
+SECOND = "LDG.E R5, desc[UR4][R2.64+0x10]"
+
+
+@pytest.mark.parametrize(
+    ("instructions", "trips", "loads"),
+    [
+        (["MOV R1, R2", "EXIT"], 0, 0),
+        ([FIRST, SECOND, "FADD R6, R4, R5", "EXIT"], 1, 2),
+        ([FIRST, "FADD R6, R6, R4", SECOND, "FADD R6, R6, R5", "EXIT"], 2, 2),
+        (["@P0 " + FIRST, "@!P0 FADD R6, R6, R4", "@P1 " + SECOND, "FADD R6, R6, R5"], 2, 2),
+        # an address that was loaded, in either of its two registers
+        (["LDG.E.64 R2, desc[UR4][R8.64]", FIRST, "EXIT"], 2, 2),
+        (["LDG.E R3, desc[UR4][R8.64]", FIRST, "EXIT"], 2, 2),
+        (["LDG.E R9, desc[UR4][R8.64]", FIRST, "EXIT"], 1, 2),
+        # the last of four registers, and the one behind them
+        (["LDG.E.128 R4, desc[UR4][R2.64]", "FADD R9, R7, R9", "LDG.E R8, desc[UR4][R2.64]"], 2, 2),
+        (["LDG.E.128 R4, desc[UR4][R2.64]", "FADD R9, R8, R9", "LDG.E R8, desc[UR4][R2.64]"], 1, 2),
+        # stores wait for what they store, of all its registers
+        (["LDG.E R7, desc[UR4][R2.64]", "STG.E.128 desc[UR4][R10.64], R4", SECOND], 2, 2),
+        (["LDG.E R7, desc[UR4][R2.64]", "STG.E.64 desc[UR4][R10.64], R4", SECOND], 1, 2),
+        # a register is not written before its load has brought it
+        ([FIRST, "MOV R4, R20", SECOND], 2, 2),
+        # uniform registers are others
+        (["LDG.E R4, desc[UR6][R2.64]", "IADD R9, R10, UR4", SECOND], 1, 2),
+        # a barrier and a branch end what is straight: the longest counts
+        ([FIRST, "FADD R6, R6, R4", SECOND, "BAR.SYNC.DEFER_BLOCKING 0x0", FIRST, "EXIT"], 2, 2),
+        ([FIRST, "FADD R6, R6, R4", "@P0 BRA 0x40", SECOND, "EXIT"], 1, 1),
+        # other memories
+        (["LDS.128 R4, [R2]", "FADD R6, R6, R4", "LDS R5, [R2+0x10]"], 0, 0),
+        (["LDGSTS.E.128 [R4], desc[UR4][R2.64]", "LDGDEPBAR", SECOND], 1, 1),
+    ],
+)
+def test_a_load_behind_a_use_of_another_takes_a_trip_of_its_own(instructions, trips, loads):
+    assert trips_of(sass(*instructions)) == {"kernel": Trips(trips, loads)}
+
+
+def test_each_kernel_of_a_cubin_has_its_own():
+    two = sass(FIRST, "EXIT", name="one") + sass(FIRST, "FADD R6, R6, R4", SECOND, "EXIT", name="other")
+    assert trips_of(two) == {"one": Trips(1, 1), "other": Trips(2, 2)}
