@@ -32,5 +32,5 @@ def compiled_widths(
     padded = {name: getattr(dense, name) + padding for name in ("stride_am", row_of_b)}
     plan = kernel.plan(problem, kernel.default_config(problem), dense._replace(**padded))
     with TemporaryDirectory() as folder:
-        compiled = resources._compile_triton(partial(launching.build_plan, plan), "sm_90a", Path(folder))
+        compiled = resources.compile_triton(partial(launching.build_plan, plan), "sm_90a", Path(folder))
     return [{group: sorted(one.instructions.get(group, ())) for group in MEMORY} for one in compiled]

@@ -235,7 +235,7 @@ def compile_one(
     announce(full_name)
     if kernel.build is None:
         return f"{full_name} has nothing to compile"
-    compile_kernel = _compile_tilus if kernel.language.compiler is Language.TILUS else _compile_triton
+    compile_kernel = compile_tilus if kernel.language.compiler is Language.TILUS else compile_triton
     try:
         build = partial(kernel.build, problem, kernel.config_from(fields))
         with TemporaryDirectory() as folder:
@@ -258,7 +258,8 @@ def _in_a_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {last_error}"
 
 
-def _compile_triton(build: Callable[[], None], target: str, folder: Path) -> list[GpuKernel]:
+def compile_triton(build: Callable[[], None], target: str, folder: Path) -> list[GpuKernel]:
+    """What `build` compiles, in a process that compiles Triton kernels for this target alone."""
     from triton import knobs
 
     from triton_vs_tilus.kernels_triton import offline
@@ -283,7 +284,8 @@ def _compile_triton(build: Callable[[], None], target: str, folder: Path) -> lis
     return gpu_kernels
 
 
-def _compile_tilus(build: Callable[[], None], target: str, folder: Path) -> list[GpuKernel]:
+def compile_tilus(build: Callable[[], None], target: str, folder: Path) -> list[GpuKernel]:
+    """What `build` compiles, in a process that compiles tilus' programs for this target alone."""
     import tilus
     from tilus.backends.codegen import generate_ir_module
     from tilus.drivers import BuildOptions, optimize_ir_module, optimize_program
