@@ -412,3 +412,9 @@ def test_what_cannot_be_done_is_told_before_anything_is_compiled(arguments, told
 def test_kernels_are_found_in_both_languages():
     assert {kernel.language for kernel in KERNELS} >= {Language.TRITON, Language.TILUS}
     assert all(isinstance(kernel, Kernel) for kernel in FIRST_VARIANTS)
+
+
+def test_no_kernel_waits_for_a_load_before_it_issues_another():
+    """Of the recorded kernels, at one config in both languages: the loads of straight code go out together."""
+    trips = {one.kernel: [gpu.figures["trips"] for gpu in one.gpu_kernels] for one in read()}
+    assert len(trips) > 30 and {max(of_launches) for of_launches in trips.values()} == {0, 1}
