@@ -18,7 +18,8 @@ def block_options(num_warps: int) -> dict[str, int]:
     """Triton's options of a block of so many warps, which may have all registers of a multiprocessor.
 
     ptxas by itself spares registers, so that many blocks fit, and for that delays loads until those before them are
-    used: trips to memory one after the other. tilus' kernels have the same (kernels_tilus/kernel_attributes.py).
+    used: trips to memory one after the other (measured: notes/registers.md). tilus' kernels have the same
+    (kernels_tilus/kernel_attributes.py).
     """
     registers = min(REGISTERS_OF_THREAD, REGISTERS_OF_BLOCK // (32 * num_warps))
     return {"num_warps": num_warps, "maxnreg": registers}
