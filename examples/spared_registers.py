@@ -43,9 +43,8 @@ def sparing_options(num_warps: int) -> dict[str, int]:
 
 
 def compiled(build: Callable[[], None], language: Language) -> list[GpuKernel]:
-    compile_kernel = resources.compile_tilus if language is Language.TILUS else resources.compile_triton
     with TemporaryDirectory() as folder:
-        return compile_kernel(build, TARGET, Path(folder))
+        return resources.COMPILE[language](build, TARGET, Path(folder))
 
 
 def main() -> None:

@@ -235,11 +235,10 @@ def compile_one(
     announce(full_name)
     if kernel.build is None:
         return f"{full_name} has nothing to compile"
-    compile_kernel = compile_tilus if kernel.language.compiler is Language.TILUS else compile_triton
     try:
         build = partial(kernel.build, problem, kernel.config_from(fields))
         with TemporaryDirectory() as folder:
-            gpu_kernels = compile_kernel(build, target, Path(folder))
+            gpu_kernels = COMPILE[kernel.language.compiler](build, target, Path(folder))
     except Exception as error:  # a compiler may raise anything
         return _in_a_line(error)
     Path(place).parent.mkdir(parents=True, exist_ok=True)
@@ -312,6 +311,9 @@ def compile_tilus(build: Callable[[], None], target: str, folder: Path) -> list[
         machine_code = sass.disassembled(folder / "source.cubin")
         gpu_kernels += ptx.read((folder / "source.ptx").read_text(), log, machine_code, shared)
     return gpu_kernels
+
+
+COMPILE = {Language.TRITON: compile_triton, Language.TILUS: compile_tilus}
 
 
 def nvcc(source: Path, target: str) -> str:

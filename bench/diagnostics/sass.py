@@ -37,11 +37,10 @@ def disassembled(cubin: Path) -> str:
 
 def trips_of(sass: str) -> dict[str, Trips]:
     """By the kernel's name in SASS."""
-    starts = [*FUNCTION.finditer(sass)]
-    ends = [match.start() for match in starts[1:]] + [len(sass)]
+    _, *parts = FUNCTION.split(sass)
     return {
-        match[1]: max(_straight(sass[match.end() : end]), key=lambda found: (found.trips, found.loads))
-        for match, end in zip(starts, ends, strict=True)
+        name: max(_straight(text), key=lambda found: (found.trips, found.loads))
+        for name, text in zip(parts[::2], parts[1::2], strict=True)
     }
 
 
