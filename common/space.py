@@ -357,8 +357,8 @@ SLICED_MMA_TILES = [
 # sliced_k, fma: of a thread.
 FMA_ROWS = FMA_COLUMNS = (1, 2, 4, 8, 16)
 FMA_LOADS = (8, 7, 4, 2, 1)  # of 16 bytes, a column and step; 7 x 4 warps are the 7168 of a router
-FMA_WARPS = (4, 8, 2)
-MOST_LOADED = 160  # registers that hold what is loaded for a step, beside those that sum
+FMA_WARPS = (4, 8, 2, 16)
+MOST_LOADED = 160  # of a thread's 255 registers, by what it loads for a step, beside what it sums
 MOST_PRODUCTS = 512  # of a step, each in its place in unrolled code
 
 
@@ -404,10 +404,11 @@ def fma_step(problem: Matmul, block_n: int) -> int:
 def too_many_loaded(problem: Matmul, config: MatmulConfig) -> str | None:
     """Why a thread of sliced_k's fma has no registers for what it loads in a step; None where it has."""
     values = (config.block_m + config.block_n) * config.block_k // (32 * config.num_warps)
-    if (registers := values * problem.dtype.itemsize // 4) <= MOST_LOADED:
+    most = MOST_LOADED * 8 // max(8, config.num_warps)  # 8 warps of 255 registers are all that a block has
+    if (registers := values * problem.dtype.itemsize // 4) <= most:
         return None
-    step = f"a step of {config.block_m} rows and {config.block_n} columns"
-    return f"{step} loads {registers} registers a thread, over {MOST_LOADED}"
+    step = f"a step of {config.block_m} rows and {config.block_n} columns by {config.num_warps} warps"
+    return f"{step} loads {registers} registers a thread, over {most}"
 
 
 def default_sliced_mma_config(problem: Matmul) -> MatmulConfig:
