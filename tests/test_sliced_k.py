@@ -33,9 +33,11 @@ def fma_task(language: str, rows: int, config: MatmulConfig | None = None) -> Ta
 
 
 MOST_PRODUCTS = MatmulConfig(16, 4, 1024, split_k=4, num_warps=4, num_stages=1)  # 512 of a thread and step
+MOST_WARPS = MatmulConfig(4, 2, 8192, split_k=16, num_warps=16, num_stages=1)  # 128 registers a thread, 48 of loads
 FMA = compiled.wanted(
     *(fma_task(language, rows) for language in ("triton", "tilus") for rows in (1, 4, 16)),
     fma_task("tilus", 64, MOST_PRODUCTS),
+    *(fma_task(language, 8, MOST_WARPS) for language in ("triton", "tilus")),
 )
 
 
@@ -165,12 +167,14 @@ def test_what_tilus_leaves_to_fma(problem, reason):
         ("triton/sliced_k.fma", {"split_k": 2}, "as all warps share K"),
         ("triton/sliced_k.fma", {"block_k": 512}, "1024 or more"),
         ("triton/sliced_k.fma", {"block_m": 16}, "544 registers a thread"),
+        ("triton/sliced_k.fma", {"block_m": 16, "split_k": 16, "num_warps": 16}, "136 registers a thread, over 80"),
         ("triton/sliced_k.fma", {"block_n": 3}, "accepted: powers of two"),
         ("triton/sliced_k.mma", {"num_warps": 1}, "as all warps share K"),
         ("triton/sliced_k.mma", {"num_stages": 9}, "bytes of shared memory"),
         ("tilus/sliced_k.fma", {"split_k": 2}, "as all warps share K"),
         ("tilus/sliced_k.fma", {"block_k": 512}, "multiples of 1024"),
         ("tilus/sliced_k.fma", {"block_m": 16}, "544 registers a thread"),
+        ("tilus/sliced_k.fma", {"block_m": 16, "split_k": 16, "num_warps": 16}, "136 registers a thread, over 80"),
         ("tilus/sliced_k.mma", {"num_warps": 1}, "as all warps share K"),
         ("tilus/sliced_k.mma", {"block_k": 32}, "multiples of 64"),
         ("tilus/sliced_k.mma", {"block_m": 8}, "for block_m 16 or more"),
