@@ -218,8 +218,10 @@ class Matmul(Problem):
         return (inputs.a, inputs.b), {"bias": inputs.bias, "epilogue": self.epilogue, "out_dtype": self.out_dtype}
 
     def reordering(self, inputs: Inputs) -> float:
-        """sqrt(K) * 2^-24 * max(|A| @ |B|): of a sum of K products whose errors have random signs."""
-        return self.k**0.5 * 2.0**-24 * (inputs.a.double().abs() @ inputs.b.double().abs()).max().item()
+        """sqrt(K) * 2^-24 * 5 * max(sqrt(A^2 @ B^2)): each of K additions rounds a sum that is at most as large as the
+        largest elements of a normal C, 5 standard deviations, and these errors have random signs."""
+        deviation = (inputs.a.double().square() @ inputs.b.double().square()).max().sqrt().item()
+        return self.k**0.5 * 2.0**-24 * 5 * deviation
 
     def reference(self, inputs: Inputs) -> Tensor:
         """The answer in float64, unrounded, on the inputs' device. [M, N]."""

@@ -156,7 +156,7 @@ class W4A16Matmul(Problem):
         return inputs.a.double() @ inputs.b
 
     def reordering(self, inputs: W4A16Inputs) -> float:
-        """As of Matmul: sqrt(K) * 2^-24 * max(|A| @ |B|)."""
+        """sqrt(K) * 2^-24 * max(|A| @ |B|): more than that of Matmul, and little beside the output's own rounding."""
         return self.k**0.5 * 2.0**-24 * (inputs.a.double().abs() @ inputs.b.abs()).max().item()
 
     def torch_answer(self, inputs: W4A16Inputs) -> Tensor:

@@ -100,3 +100,11 @@ def plans(monkeypatch) -> list:
     monkeypatch.setattr(plan.Call, "__init__", lambda self, *args: (made.append(args[0]), real(self, *args))[1])
     monkeypatch.setattr(call, "_calls", {})
     return made
+
+
+@pytest.fixture(autouse=True)
+def fresh_seals():
+    """A test may set the clock's constants, and is no contender for that."""
+    from triton_vs_tilus.bench.measure.seals import seal
+
+    seal.cache_clear()

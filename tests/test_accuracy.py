@@ -65,12 +65,29 @@ def test_the_bounds_are_twice_the_errors_that_rounding_and_order_explain(out_dty
     inputs = problem.inputs("cpu")
     a, b = inputs.a.double(), inputs.b.double()
     exact, torchs = a @ b, torch.mm(inputs.a.to(out_dtype), inputs.b.to(out_dtype))
-    order = 64**0.5 * 2.0**-24 * (a.abs() @ b.abs()).max().item()
+    order = 64**0.5 * 2.0**-24 * 5 * (a.square() @ b.square()).max().sqrt().item()
     largest = max((torchs - exact).abs().max().item(), ulp / 2 * exact.abs().max().item())
     rms = max((torchs - exact).square().mean().sqrt().item(), ulp * exact.square().mean().sqrt().item() / 12**0.5)
     found = Judge(problem, inputs).judge(torchs, roundings)
     assert found.bound == pytest.approx(2 * roundings * largest + order)
     assert found.rms_bound == pytest.approx(2 * ((roundings + 1) / 2) ** 0.5 * rms + order)
+
+
+@pytest.mark.parametrize("k", [256, 32768])
+def test_in_fp32_the_order_of_a_sum_is_free_and_tf32_is_wrong(k):
+    """The order that rounds most: one product after the other. 10 bits of each factor are TF32's."""
+    problem = Matmul(8, 8, k, torch.float32)
+    inputs = problem.inputs("cpu")
+    judge = Judge(problem, inputs)
+    serial = torch.zeros(8, 8)
+    for a, b in zip(inputs.a.unbind(1), inputs.b.unbind(0), strict=True):
+        serial += a[:, None] * b
+    assert judge.judge(serial).ok
+
+    def short(tensor: torch.Tensor) -> torch.Tensor:
+        return ((tensor.view(torch.int32) + (1 << 12)) & ~0x1FFF).view(torch.float32)
+
+    assert not judge.judge(short(inputs.a) @ short(inputs.b)).ok
 
 
 @pytest.mark.parametrize("m, n, rows, few", [(1, 16, 1, True), (1, 17, 1, False), (8, 8, 2, True), (16, 16, 1, False)])

@@ -2,18 +2,21 @@
 made-up device, where a product takes 8 us and calling nothing 1 us."""
 
 import dataclasses
+import secrets
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from inspect import signature
 
 import adversaries
 import pytest
 import torch
 from cuda.bindings import driver
 from fake_device import FakeDevice
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from triton_vs_tilus.bench import ROOT
 from triton_vs_tilus.bench.contenders import find
@@ -48,11 +51,12 @@ def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
     device, sets, kernel = FakeDevice(), Rotation(PROBLEM, CPU, 40), find("torch/mm")
 
     def call(*args, bias, epilogue, out_dtype, config, out):
-        result = function(*args, out)
+        result = function(*args, out) if takes_out else function(*args)
         if device.capturing is None:
             device.launch(CALL_US)
         return result
 
+    takes_out = "out" in signature(function).parameters
     monkeypatch.setattr(adversaries, "launch", lambda work, us=PRODUCT_US: device.launch(us, work))
     monkeypatch.setattr(adversaries, "capturing", lambda: device.capturing is not None)
     cheat = Timed(
@@ -79,6 +83,9 @@ def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
         ("cached_by_a_sample", "cold", "passed", "9.00 us"),  # every number is new: it gains nothing
         ("batches_and_skips", "cold", "suspicious", "the mean"),
         ("skips_while_timed", "cold", "wrong", "error nan"),
+        ("one_memory_for_all", "cold", "passed", ""),
+        ("one_memory_for_all", "graph", "not timed", "one memory for several argument sets"),
+        ("one_memory_for_all", "warm", "passed", ""),
         ("threads_while_timed", "cold", "wrong", "error nan"),
         ("once_a_capture", "warm", "wrong", "call 2 of 50 in a CUDA graph adds 0 nodes to it, and the first 1"),
         ("leaves_out_a_fifth", "warm", "wrong", "call 41 of 50 in a CUDA graph adds 0 nodes to it, and the first 1"),
@@ -186,6 +193,9 @@ def test_whatever_is_replaced_is_found(monkeypatch, owner, name, other):
         (worker, "suspicion"),
         (search, "tune"),
         (accuracy, "Judge"),
+        (secrets, "token_bytes"),
+        (torch, "finfo"),
+        (torch.profiler, "profile"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
@@ -193,6 +203,42 @@ def test_a_function_that_is_replaced_in_its_module_is_found(monkeypatch, module,
     seals = Seals()
     monkeypatch.setattr(module, name, partial(getattr(module, name)))
     assert seals.broken() == f"replaces what it is measured by: {module.__name__}.{name}"
+
+
+def test_a_constant_that_is_changed_is_found(monkeypatch):
+    seals = Seals()
+    monkeypatch.setattr(accuracy, "SLACK", 1e9)
+    assert seals.broken() == f"replaces what it is measured by: {accuracy.__name__}.SLACK"
+
+
+def test_the_code_of_a_property_is_held(monkeypatch):
+    seals, getter = Seals(), Accuracy.ok.fget
+    monkeypatch.setattr(getter, "__code__", (lambda self: True).__code__)
+    assert seals.broken() == "replaces what it is measured by: Accuracy.ok"
+
+
+@pytest.mark.parametrize("name", ["allow_tf32", "allow_fp16_accumulation", "allow_bf16_reduced_precision_reduction"])
+def test_how_torch_multiplies_is_held(monkeypatch, name):
+    seals, before = Seals(), getattr(torch.backends.cuda.matmul, name)
+    setattr(torch.backends.cuda.matmul, name, not before)
+    try:
+        broken = seals.broken()
+    finally:
+        setattr(torch.backends.cuda.matmul, name, before)
+    assert f"torch.backends.cuda.matmul.{name}" in broken
+    assert seals.broken() is None
+
+
+class _Mode(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_mode_that_is_left_on_is_found():
+    seals = Seals()
+    with _Mode():
+        assert seals.broken() == "replaces what it is measured by: a mode of torch's dispatcher"
+    assert seals.broken() is None
 
 
 def test_every_name_that_is_to_be_sealed_is_there():
@@ -255,6 +301,46 @@ def test_the_timeline_is_of_calls_on_refilled_sets():
     assert seen == [[False] * 4] and evicted == [True]
 
 
+@pytest.mark.parametrize(("under", "why"), [("idle", "error nan"), ("patched", "replaces what it is measured by")])
+def test_what_is_done_under_the_profiler_is_judged(monkeypatch, under, why):
+    """Whoever notices it may idle there, and be as busy as its events say."""
+    held, kernel, watched = Rotation(PROBLEM, CPU, 12), find("torch/mm"), []
+    monkeypatch.setattr(timeline, "seal", Seals)
+
+    def fn(*args, out, **options):
+        if watched and under == "idle":
+            return out
+        if watched:
+            monkeypatch.setattr(accuracy, "SLACK", 1e9)
+        return kernel.launch(*args, out=out, **options)
+
+    def profile(work):
+        watched.append(True)
+        work()
+        return [(0.0, 30.0)]
+
+    playing = Timed(
+        "mm",
+        fn,
+        held.arguments(kernel, None),
+        lambda index, result: held.fault(index, result, 1),
+        lambda places: held.refill(kernel, places),
+    )
+    with pytest.raises(NotTimed, match=why) as caught:
+        timeline.timelines([playing], profile, lambda: None, lambda name: None)
+    assert caught.value.wrong
+
+
+@pytest.mark.parametrize("l2_bytes", [0, 1 << 16])
+def test_the_numbers_are_drawn_from_more_than_l2_holds(l2_bytes):
+    held = Rotation(PROBLEM, CPU, 2, l2_bytes)
+    for inputs in (targets["b"] for targets in held._targets):
+        drawn = held._reservoir._many["b"]
+        assert drawn.nbytes >= max(2 * inputs.nbytes, clock.L2_MULTIPLE * l2_bytes)
+        assert any(torch.equal(inputs, window) for window in drawn.unfold(0, inputs.numel(), 1))
+        assert not torch.equal(drawn[: inputs.numel()], drawn[inputs.numel() : 2 * inputs.numel()])
+
+
 @pytest.mark.interpreted
 def test_a_workers_whole_timing_on_a_made_up_device(monkeypatch):
     """Kernels in their interpreter: refilled, called, judged, and timed in every mode."""
@@ -273,7 +359,8 @@ def test_a_workers_whole_timing_on_a_made_up_device(monkeypatch):
         monkeypatch.setattr(clock, name, value)
     for name in ("GRAPH_LAUNCHES", "WARM_LAUNCHES"):
         monkeypatch.setattr(clock, name, 2)
-    monkeypatch.setattr(clock, "seal", Seals)  # what this test replaces is not for the referee
+    for module in (clock, timeline):
+        monkeypatch.setattr(module, "seal", Seals)  # what this test replaces is not for the referee
     monkeypatch.setattr(worker, "profiled", lambda work: (work(), [(0.0, 50.0)])[1])
     configs = {BASELINE: None}
     for name in ("triton/atomic", "triton/decompose_k.vector"):

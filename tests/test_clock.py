@@ -90,6 +90,20 @@ def test_cold_enqueues_no_more_than_the_queue_holds():
     assert all(len(of_round) == clock.COLD_LAUNCHES for of_round in samples.rounds)
 
 
+@pytest.mark.parametrize("depth", [None, 64])  # a turn at once, and in groups
+def test_all_results_of_a_turn_are_judged(depth):
+    device, seen = FakeDevice(depth=depth), []
+
+    def fn(x, *, out):
+        for _ in range(10):
+            device.launch(0.5)
+        return out
+
+    sets = contender(device, 5.0, sets=30).argument_sets
+    time_together([Timed("many", fn, sets, lambda index, result: seen.append(index))], "cold", 3, device)
+    assert len(seen) == 3 * clock.COLD_LAUNCHES
+
+
 def test_a_call_that_waits_for_the_gpu_cannot_be_timed():
     device = FakeDevice()
 

@@ -13,8 +13,9 @@ host   CPU time of one call that enqueues, with a queue too short for the call t
 Each contender has one turn a round, in an order drawn anew for each round from a seed that is kept. Each turn ends with
 an empty queue. A round whose SM clock was low against the run's median is measured again.
 
-No contender knows the numbers that it is timed on: a turn begins, on the GPU and behind the delay, with new numbers in
-its argument sets and with outputs that hold no answer. What each call returns is copied as soon as its window ends. In
+No contender knows the numbers that it is timed on: a turn begins with new numbers in its argument sets and with outputs
+that hold no answer, and what works before its window shows on the GPU's timeline. What each call returns is copied as
+soon as its window ends; the launches of a graph have outputs of their own, as many as there are argument sets. In
 JUDGED_ROUNDS rounds, drawn in secret, the copies are judged; no contender can tell these rounds from the others. So
 work that is skipped, kept from earlier, or on its way on another stream or thread when its window ends, is wrong.
 """
@@ -238,7 +239,7 @@ def _time_together(
             announce(contender.name)
             times[contender.name], results = timer.turn(contender)
             if is_judged:
-                _judge(contender, results)
+                judge(contender, results)
             del results
             if reason := seals.broken():
                 raise NotTimed(contender.name, reason, wrong=True)
@@ -345,24 +346,27 @@ class _Cold(_Queued):
 
     def turn(self, timed: Timed) -> tuple[list[float], Results]:
         """COLD_LAUNCHES samples, all enqueued at once where the device's queue holds that many launches, else in
-        smaller groups; and the results of the last group."""
+        smaller groups; and the results on all sets that no later group has filled anew."""
         times: list[float] = []
         results: Results = []
         while len(times) < COLD_LAUNCHES:
             count = min(self.at_a_time[timed.name], COLD_LAUNCHES - len(times))
+            group: Results = []
             try:
                 places = [(self.next_set + turn) % self.sets for turn in range(count)]
-                times += self.behind_backlog(timed, places, partial(self._enqueue, timed, places, results))
+                times += self.behind_backlog(timed, places, partial(self._enqueue, timed, places, group))
                 self.next_set = (self.next_set + count) % self.sets
             except NotTimed:
                 if count == 1:
                     raise
                 self.at_a_time[timed.name] = count // 2
                 self.backlog_s[timed.name] = self.least_backlog_s
+            else:
+                results = [(place, result) for place, result in results if place not in places] + group
         return times, results
 
     def _enqueue(self, timed: Timed, places: Sequence[int], results: Results) -> list[tuple[Any, Any]]:
-        results.clear()
+        results.clear()  # of a try that the delay did not cover
         self.device.read(0, 1)
         pairs = []
         for place in places:
@@ -402,6 +406,9 @@ class _Captured(_Queued):
             raise NotTimed(timed.name, f"cannot be captured in a CUDA graph: {first_line(error)}") from error
         if reason := odd_one_out(graph.added):
             raise NotTimed(timed.name, reason, wrong=True)
+        seen = {places[index] for index, _ in distinct(graph.results)}
+        if timed.fault is not None and len(seen) < len(set(places)):
+            raise NotTimed(timed.name, "returns one memory for several argument sets: all but the last are unseen")
         # A launch on another stream is not part of the graph: it ran during the capture, and in no replay.
         if not self._is_written(graph):
             raise NotTimed(timed.name, "its work is not in the CUDA graph that captured it: another stream", wrong=True)
@@ -410,7 +417,7 @@ class _Captured(_Queued):
     def _is_written(self, graph: Graph) -> bool:
         """Whether a replay writes all of every result."""
         graph.replay()  # only now is there a result, where it is in the graph's own memory
-        results = [result for _, result in _distinct(graph.results) if type(result) is Tensor]
+        results = [result for _, result in distinct(graph.results) if type(result) is Tensor]
         unwritten = [float("nan") if result.is_floating_point() else ~result for result in results]
         for result, value in zip(results, unwritten, strict=True):
             result.copy_(torch.as_tensor(value))
@@ -433,10 +440,10 @@ class _Captured(_Queued):
             return [(start, self.device.record())]
 
         times = [elapsed / len(places) for elapsed in self.behind_backlog(timed, places, enqueue)]
-        return times, [(places[index], result) for index, result in _distinct(graph.results)]
+        return times, [(places[index], result) for index, result in distinct(graph.results)]
 
 
-def _distinct(results: Sequence[Any]) -> list[tuple[int, Any]]:
+def distinct(results: Sequence[Any]) -> list[tuple[int, Any]]:
     """Those in memory of their own, with their index; of several at one address the last."""
     by_memory = {
         result.data_ptr() if type(result) is Tensor else id(result): (index, result)
@@ -513,7 +520,8 @@ def _kept(device: DeviceClock, result: Any) -> Any:
     return device.keep(result) if type(result) is Tensor else result
 
 
-def _judge(timed: Timed, results: Results) -> None:
+def judge(timed: Timed, results: Results) -> None:
+    """Raises NotTimed for the first result that is wrong on its argument set."""
     for place, result in results:
         if timed.fault is None:
             continue

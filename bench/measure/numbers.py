@@ -1,7 +1,9 @@
 """Inputs whose numbers no contender can know: windows, at places drawn by the operating system, of a reservoir whose
 seed was drawn so too.
 
-A window's answer is not that of any other, so neither the numbers nor the answers of earlier calls help in the next.
+A window's answer is not that of any other, so the answers of earlier calls do not help in the next. Nor do their
+numbers: a reservoir larger than the L2 cannot be kept there, and a few numbers that tell a window's place save no
+reading.
 """
 
 import secrets
@@ -26,12 +28,21 @@ Targets = dict[str, Tensor]
 
 
 class Reservoir:
-    """Random numbers for any count of one problem's inputs. Holds twice the bytes of one."""
+    """Random numbers for any count of one problem's inputs: of each tensor twice its elements, and `least_bytes` of
+    them at least, each drawn anew from those of one draw of the problem."""
 
-    def __init__(self, problem: Problem, device: torch.device):
+    def __init__(self, problem: Problem, device: torch.device, least_bytes: int = 0):
         drawn = problem.inputs(device, secrets.randbits(62))
-        self._twice = {name: flat(tensor).repeat(2) for name, tensor in named_tensors(drawn)}
+        generator = torch.Generator(device).manual_seed(secrets.randbits(62))
+
+        def many(tensor: Tensor) -> Tensor:
+            count = max(2, -(-least_bytes // tensor.nbytes)) * tensor.numel()
+            chosen = torch.randint(tensor.numel(), (count,), generator=generator, device=device)
+            return flat(tensor)[chosen]
+
+        self._many = {name: many(tensor) for name, tensor in named_tensors(drawn)}
         self._layout = mapped(lambda tensor: tensor.to("meta"), drawn)
+        self._numel = {name: tensor.numel() for name, tensor in named_tensors(drawn)}
         self._device = device
 
     def empty(self) -> Any:
@@ -54,8 +65,8 @@ class Reservoir:
 
     def _place(self, name: str, word: int) -> int:
         """word: 64 random bits."""
-        numel = self._twice[name].numel() // 2
-        return word % numel if numel < SMALL else word % (numel // STEP) * STEP
+        count = self._many[name].numel() - self._numel[name]
+        return word % count if count < SMALL else word % (count // STEP) * STEP
 
     def _copy(self, sets: Sequence[Targets], drawn: Sequence[Places]) -> None:
         filled: list[Tensor] = []
@@ -63,7 +74,7 @@ class Reservoir:
         for targets, places in zip(sets, drawn, strict=True):
             for name, begin in places.items():
                 filled.append(targets[name])
-                windows.append(self._twice[name].narrow(0, begin, targets[name].numel()))
+                windows.append(self._many[name].narrow(0, begin, targets[name].numel()))
         if filled:
             torch._foreach_copy_(filled, windows)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from triton_vs_tilus.bench.measure.clock import Arguments, CudaClock, Timed, cold_sets
+from triton_vs_tilus.bench.measure.clock import L2_MULTIPLE, Arguments, CudaClock, Timed, cold_sets
 from triton_vs_tilus.bench.measure.numbers import Places, Reservoir, spoil, targets_of
 from triton_vs_tilus.bench.measure.referee import Call, Referee
 from triton_vs_tilus.common.accuracy import Judge
@@ -34,11 +34,12 @@ class Rotation:
 
     Each set is filled anew before every turn that uses it, so no contender is timed on numbers that it has seen. An
     answer is computed when a result is judged, from a copy of the numbers: it is nowhere while the contender runs.
+    l2_bytes: what L2_MULTIPLE times of is the least that the numbers are drawn from.
     """
 
-    def __init__(self, problem: Problem, device: torch.device, count: int):
+    def __init__(self, problem: Problem, device: torch.device, count: int, l2_bytes: int = 0):
         self.problem = problem
-        self._reservoir = Reservoir(problem, device)
+        self._reservoir = Reservoir(problem, device, L2_MULTIPLE * l2_bytes)
         self._inputs = [self._reservoir.empty() for _ in range(count)]
         self._outs = [torch.empty(problem.out_shape, dtype=problem.out_dtype, device=device) for _ in range(count)]
         self._arguments: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {}
@@ -96,7 +97,8 @@ class Rotation:
 
 @lru_cache(maxsize=1)
 def rotation_of(problem: Problem, device: torch.device) -> Rotation:
-    return Rotation(problem, device, cold_sets(problem.least_bytes, clock_of(device).l2_bytes))
+    l2_bytes = clock_of(device).l2_bytes
+    return Rotation(problem, device, cold_sets(problem.least_bytes, l2_bytes), l2_bytes)
 
 
 def launcher(kernel: Kernel, problem: Problem, config: Config | None) -> Call:

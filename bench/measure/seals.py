@@ -1,29 +1,60 @@
 """What measures and judges, as it was before any contender's code was imported: what has changed since is told.
 
-A contender shares the process with its judge, and may replace a function of it, or of torch, for everybody. The clock
-and the judge hold their own references; this finds who replaced the others.
+A contender shares the process with its judge, and may replace a function of it, or of torch, for everybody, or a
+constant, or set how torch computes. The clock and the judge hold their own references; this finds who changed the
+others.
 """
 
+import secrets
 import sys
 import time
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import cached_property, lru_cache
 from operator import is_not
 from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 from cuda.bindings import driver
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 # Classes whose functions are held, and functions of modules, beside those of the project's own modules.
 CLASSES = (torch.Tensor, torch._C.TensorBase, torch.cuda.Event, torch.cuda.Stream, torch.cuda.CUDAGraph)
 FUNCTIONS = {
-    torch: "equal mm matmul empty empty_like clone sum tensor isnan _foreach_copy_ _foreach_zero_ _foreach_add_",
+    torch: "equal mm matmul empty empty_like clone sum tensor isnan randint finfo iinfo _foreach_copy_ _foreach_zero_ "
+    "_foreach_add_",
     torch.cuda: "synchronize current_stream stream graph set_device _sleep Event Stream CUDAGraph",
+    torch.profiler: "profile",
     time: "perf_counter monotonic",
+    secrets: "token_bytes randbits randbelow SystemRandom",
     driver: "cuStreamGetCaptureInfo cuGraphGetNodes cuGraphNodeGetType cuGraphKernelNodeGetParams cuCtxGetLimit",
 }
-OWN = ("triton_vs_tilus.bench.measure.", "triton_vs_tilus.bench.search.", "triton_vs_tilus.common.")
+OWN = (
+    *("triton_vs_tilus.bench.measure.", "triton_vs_tilus.bench.search.", "triton_vs_tilus.common."),
+    *("triton_vs_tilus.bench.candidate", "triton_vs_tilus.bench.contenders", "triton_vs_tilus.bench.references.torch_"),
+)
+CONSTANTS = (bool, int, float, str, tuple, frozenset, torch.dtype)
+
+# How torch computes, which a contender may set for whoever comes after it, the judge among them.
+SETTINGS: dict[str, Callable[[], Any]] = {
+    "torch.get_float32_matmul_precision": torch.get_float32_matmul_precision,
+    "torch.backends.cuda.matmul.allow_tf32": lambda: torch.backends.cuda.matmul.allow_tf32,
+    "torch.backends.cuda.matmul.allow_fp16_accumulation": lambda: torch.backends.cuda.matmul.allow_fp16_accumulation,
+    "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction": (
+        lambda: torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
+    ),
+    "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction": (
+        lambda: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+    ),
+    "torch.are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled,
+    "torch.get_default_dtype": torch.get_default_dtype,
+    "torch.get_default_device": torch.get_default_device,
+    "torch.is_autocast_enabled": torch.is_autocast_enabled,
+    "torch.is_grad_enabled": torch.is_grad_enabled,
+    "a mode of torch's functions": lambda: [id(mode) for mode in _get_current_function_mode_stack()],
+    "a mode of torch's dispatcher": lambda: [id(mode) for mode in _get_current_dispatch_mode_stack()],
+}
 
 
 class Seals:
@@ -31,9 +62,10 @@ class Seals:
 
     def __init__(self) -> None:
         self._held = [_held(*owned) for owned in _owned()]
-        functions = [value for _, _, _, values in self._held for value in values if isinstance(value, FunctionType)]
+        functions = [function for _, _, _, values in self._held for value in values for function in _functions(value)]
         self._codes: list[tuple[FunctionType, CodeType]] = [(function, function.__code__) for function in functions]
         self._hooks = sys.gettrace(), sys.getprofile()
+        self._settings = _settings()
         self.spoiled = False  # whether something may still run that a contender has left behind
 
     def broken(self) -> str | None:
@@ -48,11 +80,13 @@ class Seals:
         changed += [function.__qualname__ for function, code in self._codes if function.__code__ is not code]
         if (sys.gettrace(), sys.getprofile()) != self._hooks:
             changed.append("Python's trace or profile hook")
+        changed += [name for name, value in _settings().items() if value != self._settings[name]]
         return f"replaces what it is measured by: {', '.join(changed[:3])}" if changed else None
 
 
 def _owned() -> Iterator[tuple[str, Any, list[str]]]:
-    """Modules and classes by name, with the names in them that are held where they are functions or classes."""
+    """Modules and classes by name, with the names in them that are held where they are functions, classes or
+    constants."""
     for owner in CLASSES:
         yield f"{owner.__module__}.{owner.__qualname__}", owner, list(vars(owner))
     for module, names in FUNCTIONS.items():
@@ -67,10 +101,27 @@ def _owned() -> Iterator[tuple[str, Any, list[str]]]:
 
 def _held(name: str, owner: Any, keys: list[str]) -> tuple[str, Any, list[str], list[Any]]:
     def is_held(value: Any) -> bool:
-        return callable(value) or isinstance(value, (property, staticmethod, classmethod))
+        return callable(value) or isinstance(value, (property, staticmethod, classmethod, cached_property, *CONSTANTS))
 
     held = {key: vars(owner)[key] for key in keys if is_held(vars(owner).get(key))}
     return name, owner, list(held), list(held.values())
+
+
+def _settings() -> dict[str, Any]:
+    def value(setting: Callable[[], Any]) -> Any:
+        try:
+            return setting()
+        except RuntimeError as error:  # torch refuses what was set by both of its ways
+            return str(error)
+
+    return {name: value(setting) for name, setting in SETTINGS.items()}
+
+
+def _functions(value: Any) -> list[FunctionType]:
+    """Whose code runs where a held value is called or read."""
+    parts = [value, getattr(value, "__func__", None), getattr(value, "__wrapped__", None), getattr(value, "func", None)]
+    parts += [getattr(value, name, None) for name in ("fget", "fset", "fdel")] if isinstance(value, property) else []
+    return [part for part in parts if isinstance(part, FunctionType)]
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,6 @@
 """Times that are too good: a contender that has them is suspicious, which no check of its answers can say.
 
-The limits lie apart from what honest contenders reach: of 3,817 cold times recorded on an H200 none is under 1.14
-times an empty launch or under 0.94 times reading the least bytes, and of 301 warm ones none under 1.39 times reading.
+The limits lie apart from what honest contenders reach (notes/referee.md: the least of all recorded times).
 """
 
 from triton_vs_tilus.bench.measure.stats import Summary

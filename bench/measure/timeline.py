@@ -2,17 +2,20 @@
 
 Events say when a window began and ended, the timeline (CUPTI, by torch.profiler) what ran. What runs outside of its
 window stands in the timeline all the same; and a contender that notices the profiler and does all its work while it is
-watched no longer agrees with its events.
+watched no longer agrees with its events. What it does while it is watched is judged, too.
 """
 
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
-from triton_vs_tilus.bench.measure.clock import Announce, Timed
+from triton_vs_tilus.bench.measure.clock import Announce, NotTimed, Timed, distinct, judge
+from triton_vs_tilus.bench.measure.seals import seal
 
 CALLS = 10
+JUDGED_CALLS = 2  # drawn in secret
 
 
 def busy_us(intervals: Iterable[tuple[float, float]]) -> float:
@@ -33,21 +36,26 @@ def timelines(
     """Microseconds that the GPU is busy in one call of each contender, by name: the mean over CALLS calls, each on an
     argument set of its own where there are as many.
 
-    profile: as `profiled`. evict: enqueues a read of more memory than L2 holds.
+    profile: as `profiled`. evict: enqueues a read of more memory than L2 holds. Raises NotTimed for the first contender
+    whose result is wrong, or that replaces what it is measured by.
     """
-    found = {}
+    found, seals = {}, seal()
     for timed in contenders:
         announce(timed.name)
         places = [index % len(timed.argument_sets) for index in range(CALLS)]
-        timed.refill(sorted(set(places)))
         timed.call(places[0])
+        timed.refill(sorted(set(places)))  # after the call that no profiler sees
         evict()
+        returned: list[Any] = []
 
-        def calls(timed: Timed = timed, places: Sequence[int] = places) -> None:
-            for place in places:
-                timed.call(place)
+        def calls(timed: Timed = timed, places: list[int] = places, returned: list[Any] = returned) -> None:
+            returned += map(timed.call, places)
 
         found[timed.name] = busy_us(profile(calls)) / CALLS
+        results = [(places[index], result) for index, result in distinct(returned)]
+        judge(timed, secrets.SystemRandom().sample(results, min(JUDGED_CALLS, len(results))))
+        if reason := seals.broken():
+            raise NotTimed(timed.name, reason, wrong=True)
     return found
 
 

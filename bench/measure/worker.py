@@ -271,7 +271,9 @@ def measure(
             if name in asked:
                 yield row(asked[name], results[name])
         if running and "cold" in timing.samples:
-            _see_timelines(child, problem, running, results, timing, options)
+            for name in _see_timelines(child, problem, running, results, timing, options):
+                if name in asked:
+                    yield row(asked[name], results[name])
         for name in running:
             if reason := timing.suspicion(name):
                 results[name].status = SUSPICIOUS
@@ -393,20 +395,27 @@ def _timed(
 
 
 def _see_timelines(
-    child: Child, problem: Problem, running: Sequence[str], results: dict[str, Result], timing: Timing, options: Options
-) -> None:
-    """Into `timing`; where it cannot be seen, every row says why."""
-    configs = {name: results[name].config for name in running}
-    try:
-        answer = child.call(_timelines, problem, configs, options.torch_device)
-    except Died as death:
-        answer = death.message
-    if isinstance(answer, dict):
-        timing.timeline_us = answer
-        return
-    child.stop()
-    for name in running:
-        results[name].add_message(f"the GPU's timeline was not seen: {answer}")
+    child: Child, problem: Problem, running: list[str], results: dict[str, Result], timing: Timing, options: Options
+) -> Iterator[str]:
+    """Into `timing`; where it cannot be seen, every row says why. Removes the contenders of `running` that are wrong
+    there, and yields them."""
+    while running:
+        configs = {name: results[name].config for name in running}
+        try:
+            answer = child.call(_timelines, problem, configs, options.torch_device)
+        except Died as death:
+            answer = death.message
+        if isinstance(answer, dict):
+            timing.timeline_us = answer
+            return
+        child.stop()
+        if isinstance(answer, str) or answer.name is None:
+            for name in running:
+                results[name].add_message(f"the GPU's timeline was not seen: {answer}")
+            return
+        results[answer.name].fail(answer.status, f"while the GPU's timeline was seen: {answer.message}")
+        running.remove(answer.name)
+        yield answer.name
 
 
 def _row(
@@ -601,14 +610,16 @@ def _time(
 
 def _timelines(
     problem: Problem, configs: dict[str, dict[str, Any] | None], device: torch.device, *, announce: Announce
-) -> dict[str, float] | str:
-    """Microseconds that the GPU is busy in one call, by contender; or why that cannot be seen."""
+) -> dict[str, float] | Failure | str:
+    """Microseconds that the GPU is busy in one call, by contender; the first that is wrong; or why none can be seen."""
     clock, entrants = clock_of(device), []
     for name, fields in configs.items():
         kernel = contenders.find(name)
         entrants.append(timed(name, kernel, problem, None if fields is None else kernel.config_from(fields), device))
     try:
         return timelines(entrants, profiled, partial(clock.read, 0, 1), announce)
+    except NotTimed as wrong:
+        return Failure(wrong.contender, WRONG, wrong.reason)
     except Exception as error:
         return first_line(error)
 

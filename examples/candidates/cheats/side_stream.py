@@ -2,9 +2,8 @@
 
     python bench/compare.py --shape 16x256x7168 --candidate examples/candidates/cheats/side_stream.py:matmul
 
-The gate lets it pass. While it is timed it is wrong: its inputs get their numbers behind a delay on the caller's
-stream, so its product is that of the numbers before. Were it to wait for them, the copy of its result would not wait
-for it.
+The gate lets it pass. While it is timed it is wrong: the copy of its result, on the caller's stream, does not wait for
+it. Work that runs ahead of its window shows on the GPU's timeline.
 """
 
 import time
