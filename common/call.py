@@ -107,5 +107,7 @@ def _planned(kernel: Kernel, pose: Callable[[], Posed], config: Config | None, a
     problem, placement = pose()
     chosen = chosen_config(kernel, problem, config, a.device)
     if config is None:
-        chosen = kernel.backend.fit(problem, chosen, placement)
+        chosen = kernel.backend.fit(kernel, problem, chosen, placement)
+    else:
+        kernel.backend.check(kernel, problem, chosen, placement)
     return Call(kernel.plan(problem, chosen, placement), a.device, kernel.backend)

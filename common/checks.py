@@ -96,7 +96,7 @@ def matmul_problem(
 
 def chosen_variant(kernels: Mapping[str, Kernel], variant: str) -> Kernel:
     """The kernel of this variant. Raises ValueError for a name that is none of `kernels`'."""
-    if variant not in kernels:
+    if not isinstance(variant, str) or variant not in kernels:
         raise ValueError(f"variant is {variant!r}; accepted: {', '.join(kernels)}")
     return kernels[variant]
 
@@ -172,9 +172,9 @@ def check_apart(out: Tensor | None, **inputs: Tensor | None) -> None:
 
 
 def _share_memory(one: Tensor, other: Tensor) -> bool:
-    """Of one storage, from first to last byte, unless both are columns of one matrix, side by side."""
-    storage = one.untyped_storage().data_ptr()
-    if storage != other.untyped_storage().data_ptr() or not storage:  # tensors without data have none
+    """By address, as a view of another library has a storage of its own: from first to last byte, unless both are
+    columns of one matrix, side by side."""
+    if one.device != other.device or not one.numel() or not other.numel() or not one.untyped_storage().data_ptr():
         return False
     (first, size, row, width), (then, _, other_row, other_width) = sorted([_extent(one), _extent(other)])
     if then >= first + size:

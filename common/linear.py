@@ -98,13 +98,19 @@ class _Language:
         different devices.
         """
         # The operator's way through torch's dispatcher takes as long as a launch.
-        compute = self._on_gpu if _is_eager(x, weight, bias) else self.op
-        return compute(x, weight, bias, activation, deterministic, out_dtype)
+        if _is_eager(x, weight, bias):
+            return self._on_gpu(x, weight, bias, activation, deterministic, out_dtype)
+        if not isinstance(x, Tensor) or not isinstance(weight, Tensor):  # of which the dispatcher says less
+            checked(x, weight, bias, activation, out_dtype)
+        return self.op(x, weight, bias, activation, deterministic, out_dtype)
 
     def matmul(
         self, a: Tensor, b: Tensor, *, deterministic: bool = False, out_dtype: torch.dtype | None = None
     ) -> Tensor:
         """a [..., K] @ b [K, N], of shape [..., N]; b stored [K, N] or [N, K]. As `linear` for all else."""
+        for name, tensor in (("a", a), ("b", b)):
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"{name} is {type(tensor).__name__}; accepted: torch.Tensor")
         if b.dim() != 2 or not a.dim() or a.shape[-1] != b.shape[0]:
             accepted = f"({a.shape[-1] if a.dim() else 'K'}, N), as a has shape {tuple(a.shape)}"
             raise ValueError(f"b has shape {tuple(b.shape)}; accepted: {accepted}")
@@ -149,9 +155,10 @@ class _Language:
         Raises as `linear`; ValueError for a weight that no kernel takes or that is on no CUDA device, and for
         max_tokens below 1; RuntimeError with the compiler's words.
         """
-        if max_tokens < 1:
+        if not isinstance(max_tokens, int) or max_tokens < 1:
             raise ValueError(f"max_tokens is {max_tokens}; accepted: 1 or more")
-        problem = _problem(weight[:1], weight, bias, activation, out_dtype)
+        row = weight[:1] if isinstance(weight, Tensor) and weight.dim() else weight
+        problem = _problem(row, weight, bias, activation, out_dtype)
         if weight.device.type != "cuda":
             problem = f"weight is on {weight.device}"
         if isinstance(problem, str):
@@ -296,7 +303,7 @@ def way(
     if choice.kernel is None:
         return choice, None
     assert choice.kernel.backend is not None
-    config = choice.kernel.backend.fit(problem, choice.config, placement)
+    config = choice.kernel.backend.fit(choice.kernel, problem, choice.config, placement)
     return choice, Program(choice.kernel, problem, config, placement, target)
 
 
@@ -339,8 +346,10 @@ def checked(
             raise ValueError(f"{name} is on {tensor.device}; accepted: the device of x, {x.device}")
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(f"activation is {activation!r}; accepted: None, {', '.join(map(repr, ACTIVATIONS))}")
-    if out_dtype not in (None, x.dtype, torch.float32):
-        raise TypeError(f"out_dtype is {out_dtype}; accepted: None, that of x, {x.dtype}, or torch.float32")
+    wider = (torch.float32,) if x.dtype in (torch.float16, torch.bfloat16) else ()
+    if out_dtype not in (None, x.dtype, *wider):
+        accepted = ", ".join(["None", f"that of x, {x.dtype}", *map(str, wider)])
+        raise TypeError(f"out_dtype is {out_dtype}; accepted: {accepted}")
 
 
 def _problem(
@@ -360,9 +369,14 @@ def _problem(
     return Matmul(x.numel() // k, n, k, x.dtype, out_dtype or x.dtype, layout, epilogue)
 
 
+def _flattened(x: Tensor) -> Tensor:
+    """x [..., K] as [rows, K]."""
+    return x.reshape(x.shape[:-1].numel(), x.shape[-1])  # not -1, which has no size where x is empty
+
+
 def _rows(x: Tensor) -> Tensor:
     """x as [rows, K], a copy where its strides allow no view of unit stride along K and rows that do not overlap."""
-    rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])  # not -1, which has no size where x is empty
+    rows = _flattened(x)
     apart = rows.shape[0] == 1 or rows.stride(0) >= rows.shape[1]
     return rows if (rows.stride(1) == 1 or rows.shape[1] == 1) and apart else rows.contiguous()
 
@@ -419,20 +433,28 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """By products of torch, as nn.Linear's."""
     x, weight, bias, y = ctx.saved_tensors
     if ctx.activation == "relu":
-        grad = grad * (y > 0)
+        grad = torch.ops.aten.threshold_backward(grad, y, 0)
     elif ctx.activation == "sigmoid":
         grad = grad * y * (1 - y)
     elif ctx.activation == "silu":
-        grad = torch.ops.aten.silu_backward(grad, torch_linear(x, weight, bias).to(grad.dtype))
+        grad = _through_silu(grad, torch_linear(x, weight, bias).to(grad.dtype))
     grad = grad.to(x.dtype)
     grad_x, grad_weight, grad_bias = ctx.needs_input_grad[:3]
-    rows = grad.reshape(-1, grad.shape[-1])
+    rows = _flattened(grad)
     return (
         grad @ weight if grad_x else None,
-        rows.t() @ x.reshape(-1, x.shape[-1]) if grad_weight else None,
+        rows.t() @ _flattened(x) if grad_weight else None,
         rows.sum(0) if grad_bias else None,
         *(None, None, None),
     )
+
+
+def _through_silu(grad: Tensor, z: Tensor) -> Tensor:
+    """torch's own derivative has none itself."""
+    if not torch.is_grad_enabled():
+        return torch.ops.aten.silu_backward(grad, z)
+    sigmoid = z.sigmoid()
+    return grad * sigmoid * (1 + z * (1 - sigmoid))
 
 
 def _autocast(language: _Language, device_type: str, key: Any) -> Callable[..., Tensor]:

@@ -157,14 +157,16 @@ class Backend:
 
     load  compiles what is in no cache, and loads it
     build compiles what is in no cache, and loads nothing that has to be on the GPU
-    fit   a config of a matmul's tables, or the nearest to it that can take tensors that lie so
+    fit   a config of a matmul's tables, or the nearest to it with which the kernel can take tensors that lie so
+    check raises ValueError for a config of the caller's with which the kernel cannot take tensors that lie so
     cache where it keeps what is built on disk
     """
 
     load: Load
     build: Callable[[Plan], None]
     cache: Callable[[], str]
-    fit: Callable[[Any, Any, Any], Any] = lambda problem, config, placement: config
+    fit: Callable[[Any, Any, Any, Any], Any] = lambda kernel, problem, config, placement: config
+    check: Callable[[Any, Any, Any, Any], None] = lambda kernel, problem, config, placement: None
 
 
 def filling(arguments: tuple[Any, ...], null: Any = None) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from filelock import FileLock
 from tilus.drivers import get_cache_dir
 from tilus.ir.prog import Program
 
+from triton_vs_tilus.common.kernel import Kernel
 from triton_vs_tilus.common.plan import Backend, Launch, Placement, Plan, Run, filling
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import build_options, kernel_attributes  # noqa: F401, they change tilus
@@ -179,4 +181,44 @@ def _build(instance: Any) -> None:
                 _forget(instance)
 
 
-BACKEND = Backend(load, build_plan, lambda: str(tilus.option.get_option("cache_dir")))
+def by_another_engine(kernel: Kernel, problem: Matmul, config: Any, placement: Placement) -> Any:
+    """A config of the tables; where its engine does not take tensors that lie so, with the next one, and the kernel's
+    default tile and split if it needs another tile."""
+    changed = _changed(problem, config, placement)
+    if changed == config or not kernel.supports(problem, changed):
+        return changed
+    return _changed(problem, kernel.default_config(problem), placement)
+
+
+def check_engine(kernel: Kernel, problem: Matmul, config: Any, placement: Placement) -> None:
+    """Raises ValueError for a config whose engine does not take tensors that lie so, and whose tile the next does not
+    take."""
+    changed = _changed(problem, config, placement)
+    if changed != config and (reason := kernel.supports(problem, changed)):
+        found = (
+            f"config is {config}, and rows of a, b begin at multiples of {placement.align_a}, {placement.align_b} bytes"
+        )
+        raise ValueError(f"{found}: with engine {changed.engine}, which takes these, {reason}")
+
+
+def _changed(problem: Matmul, config: Any, placement: Placement) -> Any:
+    """The config with the engine that takes tensors that lie so."""
+    from triton_vs_tilus.kernels_tilus import band, simt
+    from triton_vs_tilus.kernels_tilus.configs import BandConfig
+
+    if not isinstance(config, BandConfig):
+        return config
+    engine = band.settings(problem, config, band.vectors(problem, placement)).tile.engine
+    if engine == config.engine:
+        return config
+    stages = simt.STAGES if engine == "simt" else config.num_stages
+    return replace(config, engine=engine, num_stages=stages)
+
+
+BACKEND = Backend(
+    load,
+    build_plan,
+    lambda: str(tilus.option.get_option("cache_dir")),
+    fit=by_another_engine,
+    check=check_engine,
+)

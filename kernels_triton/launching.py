@@ -9,6 +9,7 @@ import triton
 from torch import Tensor
 from triton.runtime.jit import MockTensor
 
+from triton_vs_tilus.common.kernel import Kernel
 from triton_vs_tilus.common.plan import Backend, Launch, Placement, Plan, Run, Slot, filling
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_triton import starting
@@ -81,7 +82,7 @@ def load(step: Launch, plan: Plan, device: torch.device) -> Run:
     return run
 
 
-def by_pointers(problem: Matmul, config: Any, placement: Placement) -> Any:
+def by_pointers(kernel: Kernel, problem: Matmul, config: Any, placement: Placement) -> Any:
     """A config of the tables, without TMA where that cannot address tensors that lie so."""
     tma = getattr(config, "tma", False)
     return replace(config, tma=False) if tma and not addressable(problem, placement) else config

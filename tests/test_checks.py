@@ -264,6 +264,14 @@ def test_an_output_in_memory_of_an_input_is_refused(kernel, device):
         assert torch.equal(out, before)
 
 
+def test_a_view_of_another_library_shares_memory_too():
+    base = torch.zeros(1024)
+    out = torch.from_dlpack(base.numpy()[16:528]).view(8, 64)
+    with pytest.raises(ValueError, match="shares memory with a"):
+        checks.check_apart(out, a=base[:512].view(8, 64))
+    checks.check_apart(out, a=base[528:].view(8, 62))
+
+
 def test_columns_side_by_side_share_no_memory(device):
     whole = torch.zeros(8, 64 + 16, dtype=BF16, device=device)
     a, out = whole[:, :64], whole[:, 64:]

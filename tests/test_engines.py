@@ -16,14 +16,14 @@ from triton_vs_tilus import kernels_tilus
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.diagnostics import resources
 from triton_vs_tilus.bench.diagnostics.resources import Task
-from triton_vs_tilus.common import compilers
+from triton_vs_tilus.common import call, compilers, tuned
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.checks import matmul_problem
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import MatmulConfig
-from triton_vs_tilus.common.plan import placement_of
+from triton_vs_tilus.common.plan import contiguous, placement_of
 from triton_vs_tilus.common.problem import Layout, Matmul
-from triton_vs_tilus.kernels_tilus import band, configs, decompose_k, stream_k
+from triton_vs_tilus.kernels_tilus import band, cluster, configs, data_parallel, decompose_k, stream_k
 from triton_vs_tilus.kernels_tilus.configs import BandConfig
 from triton_vs_tilus.kernels_triton.launching import addressable
 
@@ -32,6 +32,7 @@ KN, NK = Layout.KN, Layout.NK
 
 RAGGED = Matmul(70, 130, 584, layout=NK, epilogue=Epilogue.RELU)
 SLICED = BandConfig(16, 8, 128, 3, 4, 3, engine="mma_sliced")
+SLICED_BY_8 = BandConfig(16, 16, 128, 4, 8, 3, engine="mma_sliced")
 ON_TENSOR_CORES = [
     BandConfig(16, 32, 64, 3, 4, 3),
     BandConfig(64, 64, 64, 3, 4, 2, engine="wgmma"),
@@ -306,3 +307,43 @@ def test_nothing_is_stored_where_barriers_are(kernel, engine):
     assert barriers.end - barriers.begin == 8 * (config.num_stages * (2 if engine in TWO_BARRIERS else 1) + for_pushes)
     assert len(tensors) >= 2
     assert not [tensor for tensor in tensors if tensor.overlaps(barriers)]
+
+
+@pytest.mark.parametrize("align", [2, 8], ids=lambda align: f"{align} bytes")
+def test_every_searched_config_has_an_engine_for_tensors_off_the_alignment(align):
+    """With its own tile, or the kernel's default one; and no problem of the tables is left out."""
+    found = 0
+    for slug in tuned.devices():
+        for name, entries in tuned.table(slug).items():
+            if not name.startswith("tilus/"):
+                continue
+            kernel = contenders.find(name)
+            for entry in entries if kernel.op == Matmul.op else ():
+                problem = Matmul.from_fields(entry["problem"])
+                config = kernel.config_from(entry["config"])
+                if not isinstance(config, BandConfig) or problem.dtype is FP32 or kernel.supports(problem, config):
+                    continue
+                placement = contiguous(problem)._replace(align_a=align, align_b=align)
+                chosen = kernel.backend.fit(kernel, problem, config, placement)
+                assert kernel.supports(problem, chosen) is None, (name, problem.name, chosen)
+                vectors = band.vectors(problem, placement)
+                assert band.settings(problem, chosen, vectors).tile.engine == chosen.engine, (name, problem.name)
+                found += chosen != config
+    assert found > 50
+
+
+def test_a_tile_that_no_engine_takes_off_the_alignment_is_refused():
+    a = torch.randn(16 * 256 + 4).bfloat16()[4:].view(16, 256)
+    config = BandConfig(16, 64, 128, 1, 4, 1, engine="wgmma_swapped")
+    with pytest.raises(ValueError, match=r"config is 16x64x128.* multiples of 8, .*with engine mma.*num_stages is 1"):
+        data_parallel.matmul(a, torch.randn(16, 256).bfloat16().T, config=config)
+
+
+def test_a_searched_config_off_the_alignment_is_right(monkeypatch, device):
+    """Of warps that share k, whose tile CUDA cores cannot divide: the kernel's default tile."""
+    problem = Matmul(16, 64, 512, layout=NK)
+    monkeypatch.setattr(call, "chosen_config", lambda kernel, problem, config, device: config or SLICED_BY_8)
+    inputs = problem.inputs(device)
+    a = torch.empty(16 * 512 + 1, dtype=BF16, device=device)[1:].view(16, 512).copy_(inputs.a)
+    out = cluster.matmul(a, inputs.b)
+    assert Judge(problem, inputs).judge(out).ok

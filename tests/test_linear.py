@@ -154,6 +154,29 @@ def test_gradients_are_torchs(package, activation):
 
 
 @each_package
+@pytest.mark.parametrize("activation", ["relu", "silu", "sigmoid"])
+def test_gradients_of_gradients_are_right(package, activation):
+    leaves = [tensor.double().requires_grad_() for tensor in (torch.randn(2, 3), torch.randn(4, 3), torch.randn(4))]
+    assert torch.autograd.gradgradcheck(lambda *given: package.linear(*given, activation), leaves)
+
+
+@each_package
+def test_relu_lets_no_gradient_through_where_it_is_0_not_even_an_infinite_one(package):
+    x = torch.tensor([[1.0, -100.0]], requires_grad=True)
+    y = package.linear(x, torch.eye(2), None, "relu")
+    (grad,) = torch.autograd.grad(y, x, torch.full_like(y, float("inf")))
+    assert torch.equal(grad[0, :1], torch.tensor([float("inf")]))
+
+
+@each_package
+@pytest.mark.parametrize("shapes", [((2, 4), (0, 4)), ((2, 0), (3, 0)), ((0, 4), (3, 4))], ids=str)
+def test_gradients_of_nothing_have_its_shape(package, shapes):
+    leaves = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    package.linear(*leaves).sum().backward()
+    assert [leaf.grad.shape for leaf in leaves] == [leaf.shape for leaf in leaves]
+
+
+@each_package
 def test_autocast_casts_as_it_does_for_torch(package):
     x, weight, bias = tensors(4, dtype=torch.float32)
     weight.requires_grad_()
@@ -186,6 +209,12 @@ def test_inference_mode_and_tensors_without_data(package):
         ({"bias": torch.ones(16, device="meta", dtype=BF16)}, ValueError, "bias is on meta; accepted: the device of x"),
         ({"activation": "gelu"}, ValueError, "activation is 'gelu'; accepted: None, 'relu', 'silu', 'sigmoid'"),
         ({"out_dtype": torch.float16}, TypeError, "out_dtype is torch.float16; accepted: None, that of x"),
+        ({"x": [1.0]}, TypeError, r"x is list; accepted: torch\.Tensor"),
+        (
+            {name: torch.ones(1, 1).double() for name in ("x", "weight")} | {"bias": None, "out_dtype": torch.float32},
+            TypeError,
+            "out_dtype is torch.float32; accepted: None, that of x, torch.float64$",
+        ),
     ],
     ids=str,
 )
@@ -193,6 +222,16 @@ def test_bad_input_is_one_clear_error(package, change, error, words):
     x, weight, bias = tensors(4)
     with pytest.raises(error, match=words):
         package.linear(**({"x": x, "weight": weight, "bias": bias} | change))
+
+
+@each_package
+def test_bad_input_of_a_product_is_one_clear_error(package):
+    with pytest.raises(TypeError, match=r"a is list; accepted: torch\.Tensor"):
+        package.matmul([1.0], torch.ones(1, 1))
+    with pytest.raises(ValueError, match=r"weight has shape \(\); accepted: \(N, K\)"):
+        package.prepare(torch.tensor(1.0))
+    with pytest.raises(ValueError, match="max_tokens is None; accepted: 1 or more"):
+        package.prepare(torch.ones(1, 1), None)
 
 
 @each_package
