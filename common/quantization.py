@@ -26,6 +26,7 @@ __all__ = [
 
 PACKED = 8  # values in an int32
 SYMMETRIC_ZERO = 8
+SCALE_DTYPES = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +81,16 @@ def quantize(
     Symmetric: they reach from -8 to 7 scales; a scale is the largest magnitude / 7.5.
     No element moves by more than 0.5 scales, plus the rounding of the scale to `dtype`.
 
-    Raises TypeError for a weight that is not floating-point; ValueError for one that is not [K, N] with K a multiple of
-    group_size and N of 8, and for a group_size that is not a multiple of 8.
+    Raises TypeError for a weight that is not floating-point, and for a dtype other than fp16 and bf16; ValueError for a
+    weight that is not [K, N] with K a multiple of group_size and N of 8, or whose scales are beyond `dtype` (so where
+    it is not finite), and for a group_size that is not a multiple of 8.
     """
-    if not weight.is_floating_point():
-        raise TypeError(f"weight has dtype {weight.dtype}; accepted: a floating-point dtype")
-    if group_size < 1 or group_size % PACKED:
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        found = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
+        raise TypeError(f"weight has dtype {found}; accepted: a floating-point dtype")
+    if dtype not in SCALE_DTYPES:
+        raise TypeError(f"dtype is {dtype}; accepted: {', '.join(map(str, SCALE_DTYPES))}")
+    if not isinstance(group_size, int) or group_size < 1 or group_size % PACKED:
         raise ValueError(f"group_size is {group_size}; accepted: multiples of {PACKED}")
     if weight.dim() != 2 or weight.shape[0] % group_size or weight.shape[1] % PACKED or 0 in weight.shape:
         raise ValueError(
@@ -100,8 +105,11 @@ def quantize(
         low, high = groups.amin(dim=1).clamp(max=0.0), groups.amax(dim=1).clamp(min=0.0)
         # The format has no zero point 0. Where no weight is negative the zero point is 1, which leaves 14 steps.
         scales = torch.maximum((high - low) / 15, high / 14)
-    scales = scales.to(dtype)  # to 0, where all weights of the group are smaller than dtype tells from it
-    scales = torch.where(scales > 0, scales, 1.0)
+    largest = scales.max().item()  # NaN, where one is
+    scales = scales.to(dtype)
+    if not scales.isfinite().all():
+        raise ValueError(f"weight has a scale of {largest:g}; accepted: finite ones, in {dtype} too")
+    scales = torch.where(scales > 0, scales, 1.0)  # 0 where all of a group is smaller than dtype tells from it
     steps = scales.float()
     zeros = torch.full_like(steps, SYMMETRIC_ZERO) if symmetric else (-low / steps).round().clamp(1, 16)
     q = ((groups / steps[:, None, :]).round() + zeros[:, None, :]).clamp(0, 15).view(k, n)

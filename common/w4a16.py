@@ -380,7 +380,9 @@ def w4a16_problem(a: Tensor, weight: Any, out: Tensor | None, weight_type: type[
         if not isinstance(tensor, Tensor) and not (tensor is None and name == "out"):
             raise TypeError(f"{name} is {type(tensor).__name__}; accepted: torch.Tensor")
     if not isinstance(weight, weight_type):
-        raise TypeError(f"weight is {type(weight).__name__}; accepted: {weight_type.__name__}, as lay_out returns it")
+        found = f"{type(weight).__module__}.{type(weight).__name__}"
+        accepted = f"{weight_type.__module__}.{weight_type.__name__}"
+        raise TypeError(f"weight is {found}; accepted: {accepted}, as its lay_out returns it")
     check_plain(a=a, out=out)
     if a.dtype not in DTYPES:
         raise TypeError(f"a has dtype {a.dtype}; accepted: {', '.join(map(str, DTYPES))}")

@@ -111,7 +111,7 @@ def supports(problem: W4A16Matmul, config: W4A16Config | None = None, *, variant
     its unsupported_sliced.
 
     tilus' own reasons: offsets reach all tensors; a warp has whole tiles of 32 columns, and in sliced_k rows that
-    repeat over the 8 columns of an mma; the pipeline has 2 stages.
+    repeat over the 8 columns of an mma, and a share of the tile; the pipeline has 2 stages.
     """
     config = config or default_config(problem, variant=variant)
     bytes_of_weight = problem.k * cdiv(problem.n, TILE) * TILE // 2
@@ -127,6 +127,8 @@ def supports(problem: W4A16Matmul, config: W4A16Config | None = None, *, variant
         if blocks[0] not in SLICED_ROWS_ACCEPTED or blocks[1] % TILE:
             accepted = f"block_m {', '.join(map(str, SLICED_ROWS_ACCEPTED))}, block_n a multiple of {TILE}"
             return f"blocks are {blocks}; accepted: {accepted}"
+        if config.num_warps & (config.num_warps - 1):
+            return f"num_warps is {config.num_warps}; accepted: powers of two, as warps share a tile"
         return shared.unsupported_sliced(problem, config, configs.SHARED_MEMORY_LIMIT, config.block_m)
     if blocks[0] % 16 or blocks[1] % (TILE * config.num_warps) or blocks[2] % TILE:
         accepted = f"block_m a multiple of 16, block_n of {TILE} for each warp, block_k of {TILE}"

@@ -101,6 +101,22 @@ def test_bad_input_is_named(shape, group_size, error):
         quantize(torch.zeros(shape), group_size)
 
 
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize(
+    ("value", "scale"), [(1e6, "(133333|66666.7|71428.6)"), (float("nan"), "nan"), (float("inf"), "inf")]
+)
+def test_what_no_scale_can_represent_is_refused(value, scale, symmetric):
+    weight = torch.zeros(64, 8)
+    weight[40, 3] = value
+    with pytest.raises(ValueError, match=f"weight has a scale of {scale}; accepted: finite ones, in torch.float16 too"):
+        quantize(weight, 32, symmetric=symmetric)
+
+
+def test_scales_have_half_precision():
+    with pytest.raises(TypeError, match=r"dtype is torch.float32; accepted: torch.float16, torch.bfloat16"):
+        quantize(torch.zeros(64, 8), 32, dtype=torch.float32)
+
+
 def test_integers_are_refused():
     with pytest.raises(TypeError, match=r"weight has dtype torch.int64"):
         quantize(torch.zeros(64, 8, dtype=torch.int64), 32)

@@ -504,7 +504,7 @@ def test_bad_operands_are_named(kernel, device):
     (a, weight), _ = kernel.arguments(problem, inputs)
     for operands, options, error, words in [
         ((a.cpu().numpy(), weight), {}, TypeError, "a is ndarray; accepted: torch.Tensor"),
-        ((a, a), {}, TypeError, "weight is Tensor; accepted: .*Weight"),
+        ((a, a), {}, TypeError, r"weight is torch\.Tensor; accepted: .*\.w4a16\.\w+Weight"),
         ((a.float(), weight), {}, TypeError, "a has dtype torch.float32; accepted: torch.float16, torch.bfloat16"),
         ((a[:, :32], weight), {}, ValueError, r"a has shape \(4, 32\); accepted: \(M, 64\)"),
         ((a.T.contiguous().T, weight), {}, ValueError, "a has strides"),
@@ -574,6 +574,7 @@ def test_configs_that_do_not_fit_are_refused(kernel, device):
             ({"num_stages": 1000}, "1000 stages, or the sums of the warps, take .* bytes of shared memory"),
             ({"block_m": 3}, "blocks .*3"),
             ({"interleaved": True}, "interleaved is True; accepted: False"),
+            ({"num_warps": 3, "split_k": 3, "block_k": 96}, "(num_warps is 3; accepted: |not )powers of two"),
         ]
     for fields, words in [*own, ({"block_n": 32 * 64, "num_warps": 64}, "num_warps is 64; accepted: 1 to 32")]:
         with pytest.raises(ValueError, match=rf"config is .*{words}"):
