@@ -12,6 +12,7 @@ The file is first imported by the first call, so that what its import does, it d
 
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from functools import lru_cache
@@ -116,5 +117,7 @@ def _module(path: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # triton.jit and dataclasses look their module up
     sys.path.append(str(Path(path).resolve().parent))
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        import triton_vs_tilus.kernels_triton  # noqa: F401 - mends the interpreter, for candidates too
     spec.loader.exec_module(module)
     return module

@@ -36,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         given = [row for file in args.file for row in read_rows(file)]
         rows, launches, stages = (given, [], []) if args.file else recorded()
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UsageError(f"{error.filename}: {error.strerror}") from error
+    except ValueError as error:
         raise UsageError(str(error)) from error
     if not rows:
         raise UsageError("no rows are checked in under bench/results")

@@ -210,7 +210,10 @@ def add_row_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _percent(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
     if not (math.isfinite(value) and value >= 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a finite number of at least 0")
     return value
@@ -311,7 +314,9 @@ def chosen_problems(args: argparse.Namespace, for_cpu: bool = False) -> list[tup
     from triton_vs_tilus.bench import workloads
 
     if args.workload is None and not args.shape and not args.problem:
-        raise UsageError("--workload NAME, --problem NAME or --shape MxNxK is needed; --list shows the workloads")
+        raise UsageError(
+            "--workload NAME, --problem NAME or --shape MxNxK is needed; bench/compare.py --list shows the workloads"
+        )
     if args.tokens is not None and args.workload is None:
         raise UsageError("--tokens needs --workload NAME")
     for flag in ("layout", "dtype", "out_dtype", "epilogue"):

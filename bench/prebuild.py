@@ -20,6 +20,7 @@ if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import cli
 from triton_vs_tilus.bench.cli import CACHE, ExitCode, Parser, UsageError
+from triton_vs_tilus.bench.diagnostics.ptx import SHARED_LIMIT
 
 if TYPE_CHECKING:
     from triton_vs_tilus.bench.search.prebuilt import Built
@@ -32,7 +33,8 @@ def parser() -> Parser:
     cli.add_problem_flags(made)
     cli.add_contender_flags(made)
     group = made.add_argument_group("building")
-    group.add_argument("--target", default="sm_90a", help="of the GPU, as nvcc names it (default: %(default)s)")
+    target = "of the GPU, as nvcc names it (default: %(default)s)"
+    group.add_argument("--target", choices=SHARED_LIMIT, default="sm_90a", help=target)
     slug = "of the GPU's tuned table, whose configs a search tries too (default: %(default)s)"
     group.add_argument("--slug", default="h200", help=slug)
     budget = "what runs under compare.py's --tune of this name (default: %(default)s)"
@@ -47,7 +49,10 @@ def parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     from triton_vs_tilus.bench.search import prebuilt
+    from triton_vs_tilus.common import tuned
 
+    if args.slug not in (known := {*tuned.devices(), *tuned.STAND_INS}):
+        raise UsageError(f"--slug is {args.slug}; accepted: {', '.join(sorted(known))}")
     try:
         if args.adopt is not None:
             taken, refused = prebuilt.adopt(args.adopt)

@@ -283,8 +283,9 @@ def _suites(workload: str, tokens: Sequence[int] | None, asked: Asked) -> list[S
         raise ValueError(f"tokens are asked for; of the workloads {having} have some, {workload} has not")
     agreeing = [suite for suite in suites if suite.agrees(asked.dtype, asked.epilogue)]
     if not agreeing:
+        wanted = [f"--{name} is {value}" for name in ("dtype", "epilogue") if (value := getattr(asked, name))]
         there = ", ".join(f"{suite.name} ({suite.dtype}, {suite.epilogue})" for suite in suites)
-        raise ValueError(f"dtype {asked.dtype}, epilogue {asked.epilogue}: {workload} has none so; there is {there}")
+        raise ValueError(f"{', '.join(wanted)}; accepted with --workload {workload}: what its problems have, {there}")
     return agreeing
 
 

@@ -605,6 +605,15 @@ def dies(a, b): os._exit(7)
 """
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU nothing is interpreted")
+def test_without_a_gpu_a_candidate_of_triton_is_interpreted_as_the_kernels_here_are(tmp_path):
+    """In a process that has imported none of these: its interpreter alone adds up bf16 as integers."""
+    place = f"{queries.ROOT}/examples/candidates/masked.py:matmul"
+    flags = ["--shape", "16x32x64", "--only", "candidate", "--candidate", place, "--output", "rows.jsonl"]
+    made = script(*flags, cwd=tmp_path)
+    assert made.returncode == 0, made.stdout + made.stderr
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the same is tested with time taken")
 def test_without_a_gpu_candidates_are_checked_for_real(tmp_path):
     (tmp_path / "brought.py").write_text(CANDIDATES)

@@ -81,7 +81,7 @@ def test_programs_of_other_compilers_are_refused(caches, monkeypatch, capsys):
     assert "tilus: none adopted, as nvcc is 13.0 there, 12.9 here" in on_stderr(capsys)
     assert [path.name for path in (caches / "here").iterdir()] == ["triton"]
     assert run_command(prebuild.main, ["--adopt", str(caches)]) == 2
-    assert "is not a folder of prebuilt programs" in on_stderr(capsys)
+    assert "accepted: a folder that bench/prebuild.py built programs into" in on_stderr(capsys)
 
 
 def test_a_library_is_for_any_processor_and_whole_when_it_is_there(monkeypatch, tmp_path):

@@ -113,9 +113,9 @@ def test_of_several_suites_those_that_agree_are_taken():
         ({"workload": "rooter"}, r"'rooter'; accepted: a FILE\.json, or names .* lists, the nearest: router"),
         (
             {"workload": "skinny-matmul-fp16", "dtype": "bf16"},
-            r"dtype bf16.*there is skinny-matmul-fp16 \(fp16, none\)",
+            r"--dtype is bf16; accepted with .*: what its problems have, skinny-matmul-fp16 \(fp16, none\)",
         ),
-        ({"workload": "skinny", "epilogue": "silu"}, "epilogue silu: skinny has none so"),
+        ({"workload": "skinny", "epilogue": "silu"}, "--epilogue is silu; accepted with --workload skinny: what its "),
         (
             {"workload": "skinny", "tokens": [1]},
             "tokens are asked for; of the workloads router, models have some, skinny has not",

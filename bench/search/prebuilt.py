@@ -121,7 +121,7 @@ def adopt(folder: Path) -> tuple[dict[str, int], dict[str, str]]:
     """
     known = _read(folder)
     if not known:
-        raise Mismatch(f"{folder} is not a folder of prebuilt programs")
+        raise Mismatch(f"--adopt is {folder}; accepted: a folder that bench/prebuild.py built programs into")
     refused = {language: _differing(built, _offline(language).identity()) for language, built in known.items()}
     refused = {language: differing for language, differing in refused.items() if differing}
     taken = {language: _offline(language).adopt(folder / language) for language in known.keys() - refused.keys()}
