@@ -231,7 +231,7 @@ def test_the_space_is_what_both_languages_want(kernel):
 @pytest.mark.parametrize("kernel", ALL, ids=lambda kernel: kernel.full_name)
 def test_tuned_configs_are_still_supported(kernel):
     entries = tuned.table("h200")[kernel.full_name]
-    assert len(entries) == 6
+    assert len(entries) >= 6  # the study's shapes
     for entry in entries:
         problem = OrReduce.from_fields(entry["problem"])
         assert kernel.supports(problem, kernel.config_from(entry["config"])) is None
