@@ -211,6 +211,14 @@ def test_a_constant_that_is_changed_is_found(monkeypatch):
     assert seals.broken() == f"replaces what it is measured by: {accuracy.__name__}.SLACK"
 
 
+def test_what_torch_compiles_is_no_change(monkeypatch):
+    """Dynamo adds names to the module of a function that it compiles, and removes them when it starts anew."""
+    monkeypatch.setattr(accuracy, "__compiled_fn_1", print, raising=False)
+    seals = Seals()
+    monkeypatch.delattr(accuracy, "__compiled_fn_1")
+    assert seals.broken() is None
+
+
 def test_the_code_of_a_property_is_held(monkeypatch):
     seals, getter = Seals(), Accuracy.ok.fget
     monkeypatch.setattr(getter, "__code__", (lambda self: True).__code__)

@@ -36,7 +36,7 @@ OWN = (
 )
 CONSTANTS = (bool, int, float, str, tuple, frozenset, torch.dtype)
 
-# How torch computes, which a contender may set for whoever comes after it, the judge among them.
+# How torch multiplies, which a contender may set for whoever comes after it, the judge among them.
 SETTINGS: dict[str, Callable[[], Any]] = {
     "torch.get_float32_matmul_precision": torch.get_float32_matmul_precision,
     "torch.backends.cuda.matmul.allow_tf32": lambda: torch.backends.cuda.matmul.allow_tf32,
@@ -47,11 +47,7 @@ SETTINGS: dict[str, Callable[[], Any]] = {
     "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction": (
         lambda: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
     ),
-    "torch.are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled,
-    "torch.get_default_dtype": torch.get_default_dtype,
-    "torch.get_default_device": torch.get_default_device,
     "torch.is_autocast_enabled": torch.is_autocast_enabled,
-    "torch.is_grad_enabled": torch.is_grad_enabled,
     "a mode of torch's functions": lambda: [id(mode) for mode in _get_current_function_mode_stack()],
     "a mode of torch's dispatcher": lambda: [id(mode) for mode in _get_current_dispatch_mode_stack()],
 }
@@ -93,7 +89,8 @@ def _owned() -> Iterator[tuple[str, Any, list[str]]]:
         yield module.__name__, module, names.split()
     for name, module in list(sys.modules.items()):
         if name.startswith(OWN) and module is not None:
-            yield name, module, list(vars(module))
+            # torch.compile keeps what it compiled in the module of the function, as __compiled_fn_...
+            yield name, module, [key for key in vars(module) if not key.startswith("__")]
             for value in list(vars(module).values()):
                 if isinstance(value, type) and value.__module__ == name:
                     yield f"{name}.{value.__qualname__}", value, list(vars(value))
