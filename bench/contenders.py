@@ -144,7 +144,8 @@ def _lender(full_name: str) -> Kernel:
     other = f"{given}/{name}" if given in twins else f"{language}/{given}"
     if language not in twins or other == base_name:
         raise KeyError(f"no contender {full_name!r}: {given} is no other language or kernel than {base_name}'s")
-    lender = find(other)
+    if (lender := find_or_none(other)) is None:
+        raise KeyError(f"no contender {full_name!r}: after @ stands s and a split, triton, tilus, or another kernel")
     if lender.op != find(base_name).op:
         raise KeyError(f"no contender {full_name!r}: {other} is of another operation")
     return lender

@@ -367,7 +367,7 @@ def test_matched_contenders_come_in_pairs():
     (alone,) = contenders.choose(products(), ["tilus/atomic@triton"])[1:]
     assert alone.full_name == "tilus/atomic@triton"
     for wrong in ("tilus/atomic@tilus", "torch/mm@tilus", "tilus/atomic@none", "tilus/atomic@w4a16.atomic"):
-        with pytest.raises(ValueError, match="no contender"):
+        with pytest.raises(ValueError, match=f"no contender '{wrong}': "):
             contenders.choose(products(), [wrong])
 
 
