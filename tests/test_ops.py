@@ -175,7 +175,7 @@ def test_listed_problems_are_found_by_name_and_picked_by_what_is_asked():
     assert (suite, problem.name) == ("or_reduce-int64", name)
     picked = workloads.problems("w4a16", dtype="bf16")
     assert picked and all(problem.dtype is torch.bfloat16 for _, problem in picked)
-    with pytest.raises(ValueError, match="none so"):
+    with pytest.raises(ValueError, match="accepted with --workload"):
         workloads.problems("or_reduce", epilogue="relu")
     with pytest.raises(ValueError, match="no problem of layout nk"):
         workloads.problems("or_reduce", layout="nk")
