@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
+from triton_vs_tilus.bench import cli
 from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError, run_command
-from triton_vs_tilus.bench.rows.journal import read_rows
 from triton_vs_tilus.bench.show.claims.tables import blocks, recorded, screen, table
 from triton_vs_tilus.bench.show.tables import console
 
@@ -34,11 +34,8 @@ def parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     try:
-        given = [row for file in args.file for row in read_rows(file)]
-        rows, launches, stages = (given, [], []) if args.file else recorded()
-    except OSError as error:
-        raise UsageError(f"{error.filename}: {error.strerror}") from error
-    except ValueError as error:
+        rows, launches, stages = (cli.read_files("", args.file), [], []) if args.file else recorded()
+    except (OSError, ValueError) as error:
         raise UsageError(str(error)) from error
     if not rows:
         raise UsageError("no rows are checked in under bench/results")

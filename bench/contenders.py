@@ -145,7 +145,9 @@ def _lender(full_name: str) -> Kernel:
     if language not in twins or other == base_name:
         raise KeyError(f"no contender {full_name!r}: {given} is no other language or kernel than {base_name}'s")
     if (lender := find_or_none(other)) is None:
-        raise KeyError(f"no contender {full_name!r}: after @ stands s and a split, triton, tilus, or another kernel")
+        _, reason = _imported(Language(other.partition("/")[0]))
+        accepted = "after @ stands s and a split, triton, tilus, or another kernel"
+        raise KeyError(f"no contender {full_name!r}: {reason or accepted}")
     if lender.op != find(base_name).op:
         raise KeyError(f"no contender {full_name!r}: {other} is of another operation")
     return lender

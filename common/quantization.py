@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "DTYPES",
     "PACKED",
     "SYMMETRIC_ZERO",
     "GPTQWeight",
@@ -26,7 +27,7 @@ __all__ = [
 
 PACKED = 8  # values in an int32
 SYMMETRIC_ZERO = 8
-SCALE_DTYPES = (torch.float16, torch.bfloat16)
+DTYPES = (torch.float16, torch.bfloat16)  # of scales
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +89,8 @@ def quantize(
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         found = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
         raise TypeError(f"weight has dtype {found}; accepted: a floating-point dtype")
-    if dtype not in SCALE_DTYPES:
-        raise TypeError(f"dtype is {dtype}; accepted: {', '.join(map(str, SCALE_DTYPES))}")
+    if dtype not in DTYPES:
+        raise TypeError(f"dtype is {dtype}; accepted: {', '.join(map(str, DTYPES))}")
     if not isinstance(group_size, int) or group_size < 1 or group_size % PACKED:
         raise ValueError(f"group_size is {group_size}; accepted: multiples of {PACKED}")
     if weight.dim() != 2 or weight.shape[0] % group_size or weight.shape[1] % PACKED or 0 in weight.shape:

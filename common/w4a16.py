@@ -16,7 +16,7 @@ from triton_vs_tilus.common.kernel import Kernel, MatmulConfig, cdiv, too_many_b
 from triton_vs_tilus.common.plan import WIDEST, Slot, alignment
 from triton_vs_tilus.common.problem import SHORT_DTYPE, Problem
 from triton_vs_tilus.common.protocol import Protocol
-from triton_vs_tilus.common.quantization import PACKED, GPTQWeight, unpack_rows
+from triton_vs_tilus.common.quantization import DTYPES, PACKED, GPTQWeight, unpack_rows
 from triton_vs_tilus.common.space import MULTIPROCESSORS, split_where_possible
 from triton_vs_tilus.common.workspace import TICKET_BITS
 
@@ -66,7 +66,6 @@ __all__ = [
     "zeros_of",
 ]
 
-DTYPES = (torch.float16, torch.bfloat16)
 GROUP_SIZES = (32, 64, 128)
 
 

@@ -43,6 +43,17 @@ FLOOR = {"cold": FloorRecord(launch_us=0.9, read_us=1.1), "warm": FloorRecord(la
 PRODUCT_US, CALL_US = 8.0, 1.0
 
 
+def entered(fn: Callable, held: Rotation, kernel: Kernel) -> Timed:
+    """fn in the kernel's place, as `rotation.timed` has it."""
+    return Timed(
+        "cheat",
+        fn,
+        held.arguments(kernel, None),
+        lambda index, result: held.fault(index, result, 1),
+        partial(held.refill, kernel),
+    )
+
+
 def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
     """(status, why) as the worker has it: of the clock's judge, else of the figures. function: of a, b and out."""
     monkeypatch.setattr(clock, "WARM_UP_S", 0.002)
@@ -59,13 +70,7 @@ def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
     takes_out = "out" in signature(function).parameters
     monkeypatch.setattr(adversaries, "launch", lambda work, us=PRODUCT_US: device.launch(us, work))
     monkeypatch.setattr(adversaries, "capturing", lambda: device.capturing is not None)
-    cheat = Timed(
-        "cheat",
-        call,
-        sets.arguments(kernel, None),
-        lambda index, result: sets.fault(index, result, 1),
-        lambda indices: sets.refill(kernel, indices),
-    )
+    cheat = entered(call, sets, kernel)
     try:
         (samples,) = time_together([cheat], mode, 4, device)
     except NotTimed as not_timed:
@@ -327,13 +332,7 @@ def test_what_is_done_under_the_profiler_is_judged(monkeypatch, under, why):
         work()
         return [(0.0, 30.0)]
 
-    playing = Timed(
-        "mm",
-        fn,
-        held.arguments(kernel, None),
-        lambda index, result: held.fault(index, result, 1),
-        lambda places: held.refill(kernel, places),
-    )
+    playing = entered(fn, held, kernel)
     with pytest.raises(NotTimed, match=why) as caught:
         timeline.timelines([playing], profile, lambda: None, lambda name: None)
     assert caught.value.wrong

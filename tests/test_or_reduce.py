@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
+from triton_vs_tilus.bench import workloads
 from triton_vs_tilus.bench.references import torch_bitwise_or
 from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.kernel import Kernel, Language, Space
@@ -231,7 +232,10 @@ def test_the_space_is_what_both_languages_want(kernel):
 @pytest.mark.parametrize("kernel", ALL, ids=lambda kernel: kernel.full_name)
 def test_tuned_configs_are_still_supported(kernel):
     entries = tuned.table("h200")[kernel.full_name]
-    assert len(entries) >= 6  # the study's shapes
+    searched = [OrReduce.from_fields(entry["problem"]) for entry in entries]
+    study = [problem for _, problem in workloads.problems("or_reduce-int64")]
+    assert len(study) == 6 and len(set(searched)) == len(entries)
+    assert {replace(problem, constant=searched[0].constant) for problem in study} <= set(searched)
     for entry in entries:
         problem = OrReduce.from_fields(entry["problem"])
         assert kernel.supports(problem, kernel.config_from(entry["config"])) is None

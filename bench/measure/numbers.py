@@ -42,7 +42,8 @@ class Reservoir:
 
         self._many = {name: many(tensor) for name, tensor in named_tensors(drawn)}
         self._layout = mapped(lambda tensor: tensor.to("meta"), drawn)
-        self._numel = {name: tensor.numel() for name, tensor in named_tensors(drawn)}
+        # Places where a window may begin.
+        self._begins = {name: self._many[name].numel() - tensor.numel() for name, tensor in named_tensors(drawn)}
         self._device = device
 
     def empty(self) -> Any:
@@ -65,7 +66,7 @@ class Reservoir:
 
     def _place(self, name: str, word: int) -> int:
         """word: 64 random bits."""
-        count = self._many[name].numel() - self._numel[name]
+        count = self._begins[name]
         return word % count if count < SMALL else word % (count // STEP) * STEP
 
     def _copy(self, sets: Sequence[Targets], drawn: Sequence[Places]) -> None:

@@ -34,7 +34,7 @@ class Rotation:
 
     Each set is filled anew before every turn that uses it, so no contender is timed on numbers that it has seen. An
     answer is computed when a result is judged, from a copy of the numbers: it is nowhere while the contender runs.
-    l2_bytes: what L2_MULTIPLE times of is the least that the numbers are drawn from.
+    l2_bytes: the numbers are drawn from L2_MULTIPLE times as many, at least.
     """
 
     def __init__(self, problem: Problem, device: torch.device, count: int, l2_bytes: int = 0):

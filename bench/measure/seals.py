@@ -9,7 +9,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from operator import is_not
 from types import CodeType, FunctionType
 from typing import Any
@@ -39,14 +39,15 @@ CONSTANTS = (bool, int, float, str, tuple, frozenset, torch.dtype)
 # How torch multiplies, which a contender may set for whoever comes after it, the judge among them.
 SETTINGS: dict[str, Callable[[], Any]] = {
     "torch.get_float32_matmul_precision": torch.get_float32_matmul_precision,
-    "torch.backends.cuda.matmul.allow_tf32": lambda: torch.backends.cuda.matmul.allow_tf32,
-    "torch.backends.cuda.matmul.allow_fp16_accumulation": lambda: torch.backends.cuda.matmul.allow_fp16_accumulation,
-    "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction": (
-        lambda: torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
-    ),
-    "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction": (
-        lambda: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
-    ),
+    **{
+        f"torch.backends.cuda.matmul.allow_{name}": partial(getattr, torch.backends.cuda.matmul, f"allow_{name}")
+        for name in (
+            "tf32",
+            "fp16_accumulation",
+            "fp16_reduced_precision_reduction",
+            "bf16_reduced_precision_reduction",
+        )
+    },
     "torch.is_autocast_enabled": torch.is_autocast_enabled,
     "a mode of torch's functions": lambda: [id(mode) for mode in _get_current_function_mode_stack()],
     "a mode of torch's dispatcher": lambda: [id(mode) for mode in _get_current_dispatch_mode_stack()],
