@@ -97,6 +97,11 @@ RECORDINGS = {
             "--timing cold,graph,warm --rounds 40",
         ]
     ),
+    # One row of A, where Inductor writes a reduction: beside the pair's, in one run.
+    "router-reduction": (
+        f"--workload router --tokens 1 {_only('sliced_k.fma', 'torch/compile.decompose_k')} {_AUTOTUNED} "
+        f"{_only('torch/custom_op.fused')} --timing cold,graph,warm"
+    ),
     "router-references": " ".join(
         [
             f"--workload router --tokens 1,16,64,256,1024 {_REFERENCES}",
