@@ -18,15 +18,17 @@ from triton_vs_tilus.bench.show.claims.rules import (
     DoBenchCounts,
     Errors,
     LargerGain,
+    LargerMargin,
     LimitedBySharedMemory,
     MoreSplitsLose,
     NeverAhead,
     NeverDecomposes,
     NoWorkspaceUnsplit,
+    Programs,
     ReducerPrograms,
     ReluApart,
     RepeatsEqual,
-    RequiresCleanZeroes,
+    RequiresCleanResets,
     SameOrder,
     SeveralLaunches,
     ShownByTest,
@@ -35,6 +37,7 @@ from triton_vs_tilus.bench.show.claims.rules import (
     TilesOfAProgram,
     Untestable,
     UntiledK,
+    Waves,
     Winners,
     WorkspaceShare,
     about,
@@ -46,6 +49,7 @@ OPTIMIZED = "published_triton/decompose_k.optimized"
 UNFUSED = "published_triton/decompose_k.optimized_unfused"
 TRITON_TUTORIAL = "published_triton/matmul"
 V5 = "published_tilus/matmul.v5"
+V5_SPLIT = (f"{V5}@s[2-9]*", f"{V5}@s1?")  # by one split no block takes a turn
 VECTOR = "triton/decompose_k.vector"
 FUSED_OP = "torch/custom_op.fused"
 ANY_OP = "torch/custom_op.*"
@@ -66,9 +70,14 @@ NSIGHT_CASE = "m == 16 and n == 4096 and k == 4096"
 MODES_CASES = "dtype != 'fp16' and (m == 16 and k == 8192 or m == 32 and k == 16384 or m == 64 and k == 32768)"
 
 OF_TLX = "its own kernels; here those of this project, one in TLX and one in Triton"
+AT_MM = "aten.mm is intercepted without an epilogue; here an operator of its own"
 IN_TRITON = "its own kernels, one launch in TLX; here those of this project, both in Triton"
 # Why times of this project's kernels of one launch decide nothing about the study's.
 NOT_ITS_TLX = "the kernels here are not its own: its TLX kernel has tiles of 64 x 32 alone, and adds by a descriptor"
+# What Inductor compiles to, by the row's message: its kernels, in order.
+BMM_AND_SUM = r"bmm_dtype, triton_\w+_fused__to_copy_sum_0"
+BMM_AND_SUM_WITH_RELU = r"bmm_dtype, triton_\w+_fused__to_copy_relu_sum_0"
+RELU_APART = r".*triton_poi_fused_relu_\d+"
 # The oldest torch whose custom-op autotuning can time its candidates in CUDA graphs, as the study has it.
 TIMED_IN_GRAPHS = "2.12"
 COMPILED_SPLITS, SPLITS_AS_GRAPH = "torch/decompose_k.compiled", "torch/decompose_k.max_autotune"
@@ -80,13 +89,14 @@ TEMPLATE_CASES = "m == 16 and n == 16 and k in [256, 32768]"  # where it reads w
 STUDY = Source(
     "decompose-K",
     "https://shreyansh26.github.io/post/2026-06-21_decompose-k-triton/",
-    "H100 (132 SMs), torch 2.12 dev, Triton 3.7.1; bf16",
+    "H100 (132 SMs), torch 2.12 dev, Triton 3.7.0 dev (its lock file); bf16",
     "H100 80GB HBM3",
     "the rows are of torch 2.11, whose custom-op autotuning cannot time its candidates in CUDA graphs, and of the "
     "Triton that it pins, 3.6",
 )
-# What the post does not have: its TLX kernel, and fp32's gain.
+# What the post does not have: fp32's gain, and its TLX kernel, which came a month later.
 STUDY_CODE = replace(STUDY, name="decompose-K repository", url="https://github.com/shreyansh26/MLSys-Experiments")
+STUDY_TLX = replace(STUDY_CODE, setup="H100 (132 SMs), torch 2.12 dev, Triton 3.7.1; bf16")
 TUTORIAL = Source(
     "tilus split-K tutorial",
     "https://github.com/NVIDIA/tilus/blob/v0.2.0/examples/matmul/matmul_v5.py",
@@ -107,7 +117,7 @@ W4A16 = Source(
 GENERATED = Source(
     "generated kernels",
     "https://next.redhat.com/2026/02/12/from-hand-tuned-to-generated-a-reproducible-triton-gpu-kernel-benchmark-across-different-vendors",
-    "H100, versions not named; bf16",
+    "MI300X and B200, its repository has an H100; versions not named; bf16",
     "H100 80GB HBM3",
 )
 # The sweep's figures stand in the repository that the document is of.
@@ -149,6 +159,7 @@ CLAIMS = (
         STUDY,
         NeverAhead(FIRST, ANY_OP),
         PLAIN,
+        there=AT_MM,
         torch=TIMED_IN_GRAPHS,
     ),
     Claim(
@@ -156,6 +167,7 @@ CLAIMS = (
         STUDY,
         about(FIRST, ANY_OP, 0.920),
         PLAIN,
+        there=AT_MM,
         torch=TIMED_IN_GRAPHS,
     ),
     Claim(
@@ -177,6 +189,7 @@ CLAIMS = (
         STUDY,
         Ahead(OPTIMIZED, ANY_OP),
         PLAIN,
+        there=AT_MM,
         torch=TIMED_IN_GRAPHS,
     ),
     Claim(
@@ -184,6 +197,7 @@ CLAIMS = (
         STUDY,
         about(OPTIMIZED, ANY_OP, 1.022),
         PLAIN,
+        there=AT_MM,
         torch=TIMED_IN_GRAPHS,
     ),
     Claim(
@@ -191,6 +205,7 @@ CLAIMS = (
         STUDY,
         between(OPTIMIZED, ANY_OP, 1.022, 1.026),
         "skinny-*-bf16",
+        there=AT_MM,
         torch=TIMED_IN_GRAPHS,
     ),
     Claim(
@@ -216,6 +231,7 @@ CLAIMS = (
         STUDY,
         between(OPTIMIZED, COMPILED, 1.2, 1.4),
         EPILOGUE,
+        unlike="torch 2.11 compiles to another program: torch.mm and a launch of ReLU on most shapes",
     ),
     Claim(
         "Of torch.compile's modes max-autotune-no-cudagraphs is the best, edging out max-autotune",
@@ -231,7 +247,20 @@ CLAIMS = (
         STUDY,
         Winners(FUSED_OP, (64, 128)),
         EPILOGUE,
+        there="its repository's CSV has 32 splits on 8 of the 28 shapes",
         torch=TIMED_IN_GRAPHS,
+    ),
+    Claim(
+        "Without an epilogue, the vector reducer is ahead of eager torch.mm across the grid",
+        STUDY,
+        Ahead(OPTIMIZED, BASELINE, 1.0),
+        PLAIN,
+    ),
+    Claim(
+        "Without an epilogue, the margin over eager torch.mm is smaller than with ReLU",
+        STUDY,
+        LargerMargin(OPTIMIZED, BASELINE, (PLAIN, EPILOGUE)),
+        "skinny-*-bf16",
     ),
     Claim(
         "fp16 matches bf16 closely",
@@ -253,6 +282,7 @@ CLAIMS = (
         SameOrder((OPTIMIZED, ANY_OP, COMPILED, BASELINE), ("bf16", "fp32")),
         "skinny-matmul-*",
         "dtype in ['bf16', 'fp32']",
+        there=AT_MM,
         torch=TIMED_IN_GRAPHS,
     ),
     Claim(
@@ -286,6 +316,8 @@ CLAIMS = (
         STUDY,
         Crossover(VECTOR, BASELINE, k=8192, m=64),
         "crossover",
+        there="its own kernel; here this project's",
+        unlike="the kernel here is not its own",
     ),
     Claim(
         "Where K divides poorly, decompose-K does not pay",
@@ -293,6 +325,7 @@ CLAIMS = (
         DividesPoorly(OPTIMIZED, BASELINE, even=8192),
         "shape",
         UNEVEN_CASES,
+        unlike="its candidates divide these K evenly in as many ways as 8192, or nearly: 6 to 14, and 8",
     ),
     Claim(
         "Where its buffer of partial sums dominates, decompose-K does not pay",
@@ -305,12 +338,39 @@ CLAIMS = (
         ReducerPrograms(size=16, elements=32, claimed=8),
     ),
     Claim(
-        "Inductor has one template with ReLU at K = 256, decompose-K of 64 splits at 32768 (M = N = 16)",
+        "At M = N = 16, K = 256 Inductor has one template, with ReLU in its store",
         STUDY,
-        CompiledTo(AS_GRAPH, {256: "triton_tem_fused_mm_relu", 32768: "decompose-K, split 64"}),
+        CompiledTo(AS_GRAPH, {256: "triton_tem_fused_mm_relu"}),
         "shape",
         TEMPLATE_CASES,
-        torch=TIMED_IN_GRAPHS,
+    ),
+    Claim(
+        "At M = N = 16, K = 32768 Inductor has decompose-K of 64 splits",
+        STUDY,
+        CompiledTo(AS_GRAPH, {32768: "decompose-K, split 64"}),
+        "shape",
+        TEMPLATE_CASES,
+        unlike="what Inductor's search finds depends on its version, and the rows are of torch 2.11",
+    ),
+    Claim(
+        "Compiled, decompose-K written in torch is a bmm and one kernel with the sum and the cast",
+        STUDY,
+        Programs(COMPILED_SPLITS, BMM_AND_SUM),
+        "router",
+        there="T = 64, 4 splits",
+    ),
+    Claim(
+        "With ReLU, it is a bmm and one kernel with the sum and ReLU",
+        STUDY,
+        Programs(COMPILED_SPLITS, BMM_AND_SUM_WITH_RELU),
+        EPILOGUE,
+    ),
+    Claim(
+        "Plain torch.compile(decomposeK) leaves the epilogue a kernel of its own",
+        STUDY,
+        Programs(COMPILED_SPLITS, RELU_APART),
+        EPILOGUE,
+        there="its takeaway, against the claim above; true of relu(mm) where Inductor decomposes",
     ),
     Claim(
         "do_bench(warmup=10, rep=50) runs 10 times to warm up, and 50 times to measure",
@@ -336,8 +396,27 @@ CLAIMS = (
         "skinny-matmul-fp32",
     ),
     Claim(
-        "One launch that adds atomically beats the two launches (28 of 28; there in TLX)",
+        "With ReLU the vector reducer is 1.082x as fast as the tile-shaped one, in the median",
         STUDY_CODE,
+        about(OPTIMIZED, FIRST, 1.082),
+        EPILOGUE,
+    ),
+    Claim(
+        "Without an epilogue the vector reducer is 1.080x as fast as the tile-shaped one, in the median",
+        STUDY_CODE,
+        about(OPTIMIZED, FIRST, 1.080),
+        PLAIN,
+    ),
+    Claim(
+        "In fp16 the vector reducer is 1.083x as fast as the tile-shaped one, in the median",
+        STUDY_CODE,
+        about(OPTIMIZED, FIRST, 1.083),
+        "skinny-matmul-fp16",
+        unlike="fp16 takes the configs that were searched in bf16 here",
+    ),
+    Claim(
+        "One launch that adds atomically beats the two launches (28 of 28; there in TLX)",
+        STUDY_TLX,
         Ahead(ATOMIC, VECTOR),
         PLAIN,
         there=IN_TRITON,
@@ -345,7 +424,7 @@ CLAIMS = (
     ),
     Claim(
         "One launch that adds atomically is 1.045x as fast as the two launches, in the median (there in TLX)",
-        STUDY_CODE,
+        STUDY_TLX,
         about(ATOMIC, VECTOR, 1.045),
         PLAIN,
         there=IN_TRITON,
@@ -353,7 +432,7 @@ CLAIMS = (
     ),
     Claim(
         "In fp16, one launch that adds atomically beats the two launches (27 of 28; there in TLX)",
-        STUDY_CODE,
+        STUDY_TLX,
         Ahead(ATOMIC, VECTOR),
         "skinny-matmul-fp16",
         there=IN_TRITON,
@@ -361,7 +440,7 @@ CLAIMS = (
     ),
     Claim(
         "In fp16, one launch that adds atomically is 1.027x as fast, in the median (there in TLX)",
-        STUDY_CODE,
+        STUDY_TLX,
         about(ATOMIC, VECTOR, 1.027),
         "skinny-matmul-fp16",
         there=IN_TRITON,
@@ -369,7 +448,7 @@ CLAIMS = (
     ),
     Claim(
         "With ReLU, one launch that adds atomically beats custom-op autotuning on every shape (28 of 28; there in TLX)",
-        STUDY_CODE,
+        STUDY_TLX,
         Ahead(ATOMIC, FUSED_OP, 1.0),
         EPILOGUE,
         there="its own kernel, one launch in TLX; here this project's, in Triton",
@@ -377,21 +456,21 @@ CLAIMS = (
     ),
     Claim(
         "One launch in TLX needs 1 / split of the two launches' workspace",
-        STUDY_CODE,
+        STUDY_TLX,
         WorkspaceShare(TLX, VECTOR),
         EPILOGUE,
         there=OF_TLX,
     ),
     Claim(
         "The order in which splits add atomically differs from call to call",
-        STUDY_CODE,
+        STUDY_TLX,
         RepeatsEqual((TLX,), always=False),
         EPILOGUE,
         there="its own kernel; here this project's, in TLX",
     ),
     Claim(
         "With ReLU, one launch in TLX beats the two launches in Triton (26 of 28 and a tie)",
-        STUDY_CODE,
+        STUDY_TLX,
         Ahead(TLX, VECTOR),
         EPILOGUE,
         there=OF_TLX,
@@ -399,7 +478,7 @@ CLAIMS = (
     ),
     Claim(
         "With ReLU, one launch in TLX is 1.036x as fast as the two launches in Triton, in the median",
-        STUDY_CODE,
+        STUDY_TLX,
         about(TLX, VECTOR, 1.036),
         EPILOGUE,
         there=OF_TLX,
@@ -413,17 +492,18 @@ CLAIMS = (
     Claim(
         "The semaphore makes the blocks of a tile add in order",
         TUTORIAL,
-        RepeatsEqual((V5,)),
+        RepeatsEqual(V5_SPLIT),
     ),
     Claim(
         "Only where there is more than one split does a tile have a semaphore",
         TUTORIAL,
         NoWorkspaceUnsplit((f"{V5}@s*",)),
+        note="as the kernel here declares it, written after the listing, which asks whether there are 0 splits",
     ),
     Claim(
-        "requires_clean zeroes a global tensor before each launch",
+        "A tensor of requires_clean is zero before each launch, and the last block resets it",
         TUTORIAL,
-        RequiresCleanZeroes(),
+        RequiresCleanResets(),
     ),
     Claim(
         "tl.reduce is about 2.5x slower than unrolled loads",
@@ -467,6 +547,7 @@ CLAIMS = (
         about(BY_SPLIT, DATA_PARALLEL, 3.95, "largest"),
         "w4a16-square",
         gpus=ITS_H100,
+        there="the largest of its tables of the H100 is 7.0",
     ),
     Claim(
         "The best split on an H100 is 8",
@@ -488,6 +569,7 @@ CLAIMS = (
         about(BY_SPLIT, DATA_PARALLEL, 2.14, "mean"),
         "w4a16-square",
         gpus=("A100-PCIE-40GB",),
+        there="it is the mean of its Table 3, of the H100 at M = 1",
     ),
     Claim(
         "The best split on an A100 is 4",
@@ -499,10 +581,8 @@ CLAIMS = (
     Claim(
         "On an A100 SplitK has 61% more waves per SM",
         W4A16,
-        Counted(SPLIT_K, DATA_PARALLEL, {"waves": 1.61}),
-        "w4a16-square",
-        NSIGHT_CASE,
-        gpus=("A100",),
+        Waves(blocks=(512, 128), blocks_per_sm=(5, 2), claimed=1.61),
+        there="of the grids and limits of its Table 7",
     ),
     Claim(
         "From 4 splits to 16 more is lost the larger N = K (seen on an A100)",
@@ -636,7 +716,7 @@ CLAIMS = (
         NeverAhead(BASELINE, COMPILED),
         SWEEP,
         there="max-autotune; here without its CUDA graph, which copies the inputs",
-        note="torch.mm's is one of them",
+        unlike="its repository's max-autotune profiles Triton's templates alone; here torch.mm's kernel is among them",
     ),
     Claim(
         "Makora's matmul takes 22 us, eager torch 24 and torch.compile 19",

@@ -25,7 +25,7 @@ OURS = {
     "published_triton/w4a16.splitk@s*": "triton/w4a16*@s*",
     "published_triton/w4a16.data_parallel": "triton/w4a16.data_parallel",
     "published_tilus/matmul.v5": "tilus/semaphore.*",
-    "published_tilus/matmul.v5@s*": "tilus/semaphore.*@s*",
+    **{f"published_tilus/matmul.v5@s{splits}": f"tilus/semaphore.*@s{splits}" for splits in ("*", "[2-9]*", "1?")},
 }
 
 AnyRule = TypeVar("AnyRule")

@@ -34,6 +34,7 @@ CONFIRMED = "confirmed"
 CONTRADICTED = "contradicted"
 
 LEAST_TOLERANCE = 0.05
+PEAK_TFLOPS = {"H100 80GB HBM3": 989.4, "H200": 989.4}  # bf16 and fp16, dense, of NVIDIA's data sheets
 CLOSE = 0.001  # medians that are told to be close; they keep their order
 
 Statistic = Callable[[Sequence[float]], float]
@@ -241,6 +242,26 @@ class InTwoDtypes(OfTwo):
 def on_shapes(searched: pd.Series) -> str:
     """'on 11 shapes; 5 with a config not searched for the shape'."""
     return f"on {len(searched)} shapes{borrowed(int((~searched).sum()))}"
+
+
+@dataclass(frozen=True)
+class LargerMargin(OfTwo):
+    """`one` gains more over `other` in the second of two suites than in the first, on the shapes of both."""
+
+    suites: tuple[str, str]
+
+    @property
+    def text(self) -> str:
+        return f"a larger median in {self.suites[1]} than in {self.suites[0]}"
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        of_suite = [compared(rows[rows["workload"] == suite], self.one, self.other) for suite in self.suites]
+        ratios = pd.concat([pairs.set_index(["m", "n", "k"])["ratio"] for pairs in of_suite], axis=1).dropna()
+        if ratios.empty:
+            raise Untested(f"no shape in common in {' and '.join(self.suites)}")
+        first, second = ratios.median()
+        text = f"median over {self.other}: {self.suites[0]} {first:.3f}x, {self.suites[1]} {second:.3f}x, "
+        return Finding(f"{text}on {len(ratios)} shapes", verdict(second > first), 2 * len(ratios))
 
 
 @dataclass(frozen=True)
@@ -517,6 +538,28 @@ class CompiledTo(OfOne):
 
 
 @dataclass(frozen=True)
+class Programs(OfOne):
+    """share: of the programs that messages tell, how many have kernels that `kernels`, a pattern, matches whole."""
+
+    kernels: str
+    share: float = 0.85
+
+    @property
+    def text(self) -> str:
+        return f"by {self.share:.0%} of the programs or more"
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        last = latest(rows)
+        programs = last["message"].astype(str).str.extract(r"^compiled to ([^;]+)")[0].dropna()
+        if programs.empty:
+            raise Untested(f"no row of {self.contender} tells its program")
+        alike = int(programs.str.fullmatch(self.kernels).sum())
+        most, count = Counter(programs).most_common(1)[0]
+        text = f"{alike} of {len(programs)} programs; {most} on {count}"
+        return Finding(text, verdict(alike >= self.share * len(programs)), len(programs), f"{alike} of {len(programs)}")
+
+
+@dataclass(frozen=True)
 class NeverDecomposes(OfSeveral):
     """No program of these has decompose-K, by the row's message."""
 
@@ -575,7 +618,8 @@ class Crossover(OfTwo):
         ends = [by_size["standing"].iloc[-1], by_depth["standing"].iloc[0]]
         holds = ends == ["behind", "behind"] and not sizes.empty and not depths.empty
         searched = int(pairs["searched"].sum())
-        return Finding(", ".join(parts) + borrowed(len(pairs) - searched), verdict(holds), searched)
+        figure = "nowhere" if sizes.empty else f"up to {sizes.max()}"
+        return Finding(", ".join(parts) + borrowed(len(pairs) - searched), verdict(holds), searched, figure)
 
 
 @dataclass(frozen=True)
@@ -596,7 +640,8 @@ class DividesPoorly(OfTwo):
         if others.empty:
             raise Untested(f"not ahead at K = {self.even} where another K was measured", NOT_TESTABLE)
         text = f"at K = {self.even} {spread(even)}; at the others {spread(others)}"
-        return Finding(text, verdict(not _ahead(others)))
+        ahead = _ahead(others)
+        return Finding(text, verdict(not ahead), figure=f"{ahead} of {len(others)}")
 
 
 @dataclass(frozen=True)
@@ -706,20 +751,24 @@ class MoreSplitsLose(OfSeveral):
 
 @dataclass(frozen=True)
 class ComputeBound(OfSeveral):
-    """On half of the problems the fastest contender takes at least twice as long as reading the bytes. A problem where
-    torch alone was timed says nothing of the fastest."""
+    """On half of the problems the fastest contender has at least half of the tensor cores' peak, in TFLOPS, as the
+    document measures it. A problem where torch alone was timed says nothing of the fastest."""
 
-    text = "median at least twice the time of reading the bytes"
+    text = "median at least half of the tensor cores' peak"
 
     def finding(self, rows: pd.DataFrame) -> Finding:
-        beside = timed(rows).dropna(subset="times_floor")
+        beside = timed(rows)
+        peaks = beside["device"].map(
+            lambda device: next((peak for of, peak in PEAK_TFLOPS.items() if of in device), None)
+        )
+        beside = beside.assign(share=2e-6 * beside["m"] * beside["n"] * beside["k"] / beside["median_us"] / peaks)
         written = ~beside["contender"].str.startswith("torch/")
-        times = beside[written.groupby(beside["problem"]).transform("any")].groupby("problem")["times_floor"].min()
-        if times.empty:
-            raise Untested("no rows of a kernel and a floor")
-        middle = times.median()
-        text = f"median {middle:.2f}x the time of reading the bytes ({times.min():.2f}-{times.max():.2f}), the fastest"
-        return Finding(f"{text} of all, on {len(times)} problems", verdict(bool(middle >= 2)), len(times))
+        shares = beside[written.groupby(beside["problem"]).transform("any")].groupby("problem")["share"].max().dropna()
+        if shares.empty:
+            raise Untested("no rows of a kernel on a GPU whose peak is known")
+        middle = shares.median()
+        text = f"median {middle:.1%} of the peak ({shares.min():.1%}-{shares.max():.1%}), the fastest of all"
+        return Finding(f"{text}, on {len(shares)} problems", verdict(bool(middle >= 0.5)), len(shares))
 
 
 # What Nsight Compute counted.
@@ -835,8 +884,8 @@ class DoBenchCounts(WithoutRows):
 
 
 @dataclass(frozen=True)
-class RequiresCleanZeroes(WithoutRows):
-    """tilus documents that it zeroes a tensor of requires_clean itself, and not that the kernel has to."""
+class RequiresCleanResets(WithoutRows):
+    """tilus documents that such a tensor is zero at first, and that the kernel has to reset it."""
 
     text = "by tilus' own documentation"
 
@@ -848,9 +897,12 @@ class RequiresCleanZeroes(WithoutRows):
         document = " ".join((Script.global_tensor.__doc__ or "").split())
         if "requires_clean" not in document:
             raise Untested("this tilus does not document requires_clean", NOT_TESTABLE)
-        by_kernel = "require the kernel to reset the global tensor" in document
-        text = "tilus documents that the kernel has to reset it" if by_kernel else "not said to be left to the kernel"
-        return Finding(text, verdict(not by_kernel))
+        said = {
+            "initialized to all zeros": "that it is zero at first",
+            "require the kernel to reset the global tensor": "that the kernel has to reset it",
+        }
+        told = [what for words, what in said.items() if words in document]
+        return Finding(f"tilus documents {' and '.join(told) or 'neither'}", verdict(len(told) == len(said)))
 
 
 @dataclass(frozen=True)
@@ -891,6 +943,22 @@ class TilesOfAProgram(WithoutRows):
         tiles = {tile_of(program, self.blocks, self.blocks, self.group) for program in range(programs)}
         text = f"{programs} programs compute {len(tiles)} tiles, in groups of {self.group} rows"
         return Finding(text, verdict(len(tiles) == self.claimed * programs))
+
+
+@dataclass(frozen=True)
+class Waves(WithoutRows):
+    """Of two kernels on one GPU, how many times the waves of the second the first takes: blocks over the blocks that an
+    SM holds."""
+
+    blocks: tuple[int, int]
+    blocks_per_sm: tuple[int, int]
+    claimed: float
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        one, other = (blocks / held for blocks, held in zip(self.blocks, self.blocks_per_sm, strict=True))
+        low, high = around(self.claimed)
+        text = f"{one:g} and {other:g} blocks a slot of an SM, {one / other:.2f}x"
+        return Finding(text, verdict(low <= one / other <= high), figure=f"{one / other:.2f}x")
 
 
 @dataclass(frozen=True)
