@@ -50,7 +50,8 @@ def next_ticket() -> int:
 
     A launch that takes turns 1, 2, ... writes ticket + turn to its semaphores and waits for the same, so that no value
     left by an earlier launch is a turn of this one. A launch that counts arrivals raises its counter to the ticket by
-    an atomic maximum before it adds 1, so that a count left by an earlier launch does not matter.
+    an atomic maximum before it adds 1, so that a count left by an earlier launch does not matter until tickets wrap
+    around, some 2^21 launches on. Only a launch that is stopped half-way leaves one: the last arriver sets it to zero.
     """
     return (next(_tickets) % ((1 << (31 - TICKET_BITS)) - 1) + 1) << TICKET_BITS
 

@@ -7,7 +7,7 @@ No program waits for another: any order of programs, and any number of them at a
     is_last(counter_ptr, ticket, n)     as it ends: whether all n have come, so that what they wrote can be read
     reset(counter_ptr)                  by the last one
 
-What an earlier launch left in a counter, zero or not, counts for nothing (common/workspace.py, `next_ticket`).
+What an earlier launch left in a counter counts for nothing until tickets wrap (common/workspace.py, `next_ticket`).
 
 The order, in terms of PTX' memory model: the stores of all threads of a program come before `bar.sync`, which comes
 before the release of the one thread that counts; that one is acquired by the one thread of the last program, whose

@@ -1,6 +1,6 @@
 """What Triton's band kernels do alike: a program's tile of C, its band of K, the product over it, the end of the tile.
 
-The kernels differ in how the sums of the bands meet; that is what their files hold. Configs are in space.py. Device
+The kernels differ in how the sums of the bands meet; that is what their files hold. Configs are in configs.py. Device
 code first, in the order in which a program runs it; then what the host passes to a launch.
 """
 

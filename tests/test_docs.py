@@ -360,7 +360,8 @@ FIGURE = re.compile(
 TYPED = {
     # The W4A16 paper's own tables, and what its text says of them; the test below works the former out.
     "as_published_rows.md": [
-        "by 21 % (M = 1) and 125 % (16) on the\nA100 of 40 GB in the mean, by 43 % and 65 % on that of 80 GB, by 114 % and 165 % on",
+        "by 21 % (M = 1) and 125 % (16) on the\nA100 of 40 GB in the mean, by 43 % and 65 % on that",
+        "by 114 % and 165 % on the H100",
         "So the 114 % that its text gives",
         "the 295 % of its peak no row has: the largest are 198 % and 600 %",
     ],
