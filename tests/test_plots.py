@@ -66,7 +66,8 @@ def test_every_language_has_a_colour_and_every_protocol_a_marker_of_its_own():
 def test_colour_tells_the_language_and_marker_the_protocol_in_every_plot():
     rows = suite_rows("skinny-epilogue-bf16")
     for name, plot in plots.PLOTS.items():
-        if name in ("best", "published", "original", "smallest"):  # along whose lines protocols differ
+        # Along whose lines protocols differ; or of kernels that these rows have not.
+        if name in ("best", "published", "original", "smallest", "throughput", "splits"):
             continue
         drawn = {
             (line.get_color(), line.get_marker())
@@ -384,6 +385,40 @@ def test_without_the_studys_kernel_there_is_no_plot_of_it():
     assert plots.published(rows) is None and plots.original(rows) is None and plots.smallest(rows) is None
     without_torch = [made for made in studied_rows("skinny-matmul-bf16") if "torch/c" not in made.contender]
     assert len(plots.published(without_torch).axes[0].containers) == 6
+
+
+def papers_rows():
+    """The W4A16 paper's kernels, the former by two splits, and a faster kernel of ours."""
+    us = {"published_triton/w4a16.splitk@s2": 8.0, "published_triton/w4a16.splitk@s4": 4.0, "triton/w4a16.atomic": 2.0}
+    us |= {"published_triton/w4a16.data_parallel": 10.0}
+    more = {"workload": "w4a16-square"}
+    return [
+        row(contender, us=at, problem=problem, **more)
+        for _, problem in workloads.problems("w4a16-square")
+        for contender, at in ({"torch/dequantized_mm": 10.0} | us).items()
+    ]
+
+
+def test_the_papers_plots_are_of_throughput_over_the_size():
+    rows = papers_rows()
+    figure = plots.throughput(rows)
+    assert [axes.get_title(loc="left").split(",")[0] for axes in figure.axes] == ["M = 1", "M = 16"]
+    axes = figure.axes[1]
+    tera = 2 * 16 * 4096 * 4096 / 1e6
+    at_4096 = [bar.lines[0].get_ydata()[list(bar.lines[0].get_xdata()).index(4096)] for bar in axes.containers]
+    assert at_4096 == pytest.approx([tera / us for us in (4.0, 10.0, 2.0)])
+    assert {*plots.PAPERS_CURVES, "best triton"} <= texts(figure)
+    assert figure.axes[0].get_ylabel().startswith("TFLOPS (cold")
+    assert plots.throughput([made for made in rows if "splitk" not in made.contender]) is None
+
+
+def test_the_papers_split_factors_are_a_curve_each():
+    figure = plots.splits(papers_rows())
+    axes = figure.axes[0]
+    tera = 2 * 512 * 512 / 1e6
+    assert [bar.lines[0].get_ydata()[0] for bar in axes.containers] == pytest.approx([tera / 8.0, tera / 4.0])
+    assert {"split factor 2", "split factor 4"} <= texts(figure)
+    assert plots.splits([made for made in papers_rows() if "@s" not in made.contender]) is None
 
 
 def test_the_command_writes_them(tmp_path, capsys):

@@ -78,6 +78,12 @@ STUDYS_CURVES = {
     "custom op": ("torch/custom_op.*", ":"),
 }
 ONE_LAUNCH = {"ours, one launch": ("triton/atomic", "-")}
+# Likewise, the two curves of the W4A16 paper's plots.
+PAPERS_OWN = "published_triton/w4a16"
+PAPERS_CURVES = {
+    "SplitK, as published": (f"{PAPERS_OWN}.splitk*", "-"),
+    "data parallel, as published": (f"{PAPERS_OWN}.data_parallel", ":"),
+}
 LABEL_GAP = 0.047  # of the height of the axes, between names one above the other
 LABEL_INDENT = 0.07  # of the width of the axes, from the end of a line to its name
 COLUMN_WIDTH = 0.3  # of the width of the axes, between the first and the last end whose names stand in a column
@@ -264,14 +270,36 @@ def _studied(rows: Sequence[Row], variant: str) -> Figure | None:
     lines = frame(comparable, timing).sort_values("median_us", kind="stable")
     if f"{STUDYS_OWN}.{variant}" not in set(lines.contender):
         return None
-    drawn = []
-    for label, (pattern, dashes) in (STUDYS_CURVES | own | ONE_LAUNCH).items():
-        of_curve = lines[[fnmatchcase(name, pattern) for name in lines.contender]].drop_duplicates("problem")
-        if not of_curve.empty:
-            language, protocol = str(of_curve.language.iloc[0]), str(of_curve.protocol.iloc[0])
-            points, hollow = _points(of_curve, _times), _hollow(of_curve)
-            drawn.append(Series(label, language, protocol, points, dashes, hollow=hollow))
+    drawn = _curves(lines, STUDYS_CURVES | own | ONE_LAUNCH, _times)
     return _figure(rows, [*drawn, *_best_of_each(lines, "--")], _panels(rows), what)
+
+
+def throughput(rows: Sequence[Row]) -> Figure | None:
+    """The two curves of the W4A16 paper's plots, SplitK by its fastest split, and dashed the fastest kernel of each
+    language here, in TFLOPS over N = K; a panel each M."""
+    if (timing := leading_timing(rows)) is None:
+        return None
+    comparable, what = _timed_together(contending(rows), timing)
+    lines = frame(comparable, timing).sort_values("median_us", kind="stable")
+    drawn = _curves(lines, PAPERS_CURVES, _tflops)
+    if len(drawn) < len(PAPERS_CURVES):
+        return None
+    return _figure(rows, [*drawn, *_best_of_each(lines, "--", _tflops)], _panels(rows), what.replace("us", "TFLOPS", 1))
+
+
+def splits(rows: Sequence[Row]) -> Figure | None:
+    """As the W4A16 paper plots its split factors: its SplitK kernel in TFLOPS over N = K, a curve each; a panel each
+    M."""
+    if (timing := leading_timing(rows)) is None:
+        return None
+    own = [row for row in rows if fnmatchcase(row.contender, f"{PAPERS_OWN}.splitk@s*")]
+    comparable, what = _timed_together(own, timing)
+    factors = {int(series.label.partition("@s")[2]): series for series in _contenders(comparable, timing, _tflops)}
+    drawn = [
+        replace(factors[factor], label=f"split factor {factor}", dashes=dashes, filling=filling)
+        for factor, dashes, filling in zip(sorted(factors), DASHES, FILLINGS, strict=False)
+    ]
+    return _figure(rows, drawn, _panels(rows), what.replace("us", "TFLOPS", 1))
 
 
 def grid(rows: Sequence[Row]) -> Figure | None:
@@ -392,7 +420,8 @@ def pareto(rows: Sequence[Row]) -> Figure | None:
 
 # By the name that files and markers of pages use.
 PLOTS: dict[str, Callable[[Sequence[Row]], Figure | None]] = {
-    plot.__name__: plot for plot in (best, latency, grid, speedup, floor, fused, pareto, published, original, smallest)
+    plot.__name__: plot
+    for plot in (best, latency, grid, speedup, floor, fused, pareto, published, original, smallest, throughput, splits)
 }
 
 
@@ -410,6 +439,11 @@ Values = Callable[[Any], tuple[float, float, float] | None]  # of a line of rows
 
 def _times(line: Any) -> tuple[float, float, float]:
     return line.median_us, line.q1_us, line.q3_us
+
+
+def _tflops(line: Any) -> tuple[float, float, float]:
+    median, low, high = (line.flops / us / 1e6 for us in (line.median_us, line.q3_us, line.q1_us))
+    return median, low, high
 
 
 def _floors(line: Any) -> tuple[float, float, float] | None:
@@ -444,12 +478,25 @@ def _errors(rows: Sequence[Row], timing: TimingName) -> dict[str, dict[str, floa
     return {str(name): group.dropna(subset="error").set_index("problem").error.to_dict() for name, group in groups}
 
 
-def _best_of_each(lines: pd.DataFrame, dashes: str = "-") -> list[Series]:
+def _curves(lines: pd.DataFrame, curves: Mapping[str, tuple[str, str]], values: Values) -> list[Series]:
+    """A series a curve, (a pattern of contenders, dashes) by its label, of the fastest on each problem; none where
+    nobody was timed. lines: of rows.frame, the fastest first."""
+    drawn = []
+    for label, (pattern, dashes) in curves.items():
+        of_curve = lines[[fnmatchcase(name, pattern) for name in lines.contender]].drop_duplicates("problem")
+        if not of_curve.empty:
+            language, protocol = str(of_curve.language.iloc[0]), str(of_curve.protocol.iloc[0])
+            points, hollow = _points(of_curve, values), _hollow(of_curve)
+            drawn.append(Series(label, language, protocol, points, dashes, hollow=hollow))
+    return drawn
+
+
+def _best_of_each(lines: pd.DataFrame, dashes: str = "-", values: Values = _times) -> list[Series]:
     """The fastest kernel of each language on each problem; lines: of rows.frame, the fastest first."""
     drawn = []
     for language in LANGUAGES:
         fastest = lines[lines.language == language].drop_duplicates("problem")
-        points, hollow = _points(fastest, _times), _hollow(fastest)
+        points, hollow = _points(fastest, values), _hollow(fastest)
         drawn.append(Series(f"best {language.value}", language, "", points, dashes, hollow=hollow))
     return drawn
 
