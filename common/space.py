@@ -11,7 +11,17 @@ from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
-from triton_vs_tilus.common.kernel import Config, Kernel, MatmulConfig, Space, band_steps, space_of, tiles_of
+from triton_vs_tilus.common.kernel import (
+    GRID_LIMIT,
+    Config,
+    Kernel,
+    MatmulConfig,
+    Space,
+    band_steps,
+    cdiv,
+    space_of,
+    tiles_of,
+)
 from triton_vs_tilus.common.problem import Layout, Matmul
 
 __all__ = [
@@ -300,6 +310,14 @@ def split_where_possible(configs: Iterable[Config]) -> list[Config]:
     return [config for config in configs if config.split_k > 1] or configs
 
 
+def too_many_steps(problem: Matmul, config: MatmulConfig) -> str | None:
+    """Why programs cannot share out the steps of all tiles, which they count in int32; None where they can."""
+    steps = cdiv(problem.k, config.block_k)
+    if (work := tiles_of(problem, config) * steps) + steps < 1 << 31:
+        return None
+    return f"{work} steps of all tiles; accepted: fewer than 2^31, as a program counts them in int32"
+
+
 def programs_space(
     unsplit: Space,
     config_of: Callable[..., AnyProgramsConfig],
@@ -319,11 +337,25 @@ def programs_space(
     return Space(space.configs, {**unsplit.dropped, **space.dropped})
 
 
+WIDEST_DEFAULT = 64  # columns of default_config's tiles
+MOST_WARPS = 32  # of a block, which has 1024 threads at most
+
+
+def too_many_warps(num_warps: int, name: str = "num_warps") -> str | None:
+    """Why a block cannot have so many warps; None where it can."""
+    if 1 <= num_warps <= MOST_WARPS:
+        return None
+    return f"{name} is {num_warps}; accepted: 1 to {MOST_WARPS}, as a block has 1024 threads at most"
+
+
 def default_config(problem: Matmul, most_splits: int) -> MatmulConfig:
     """The rule of both languages where no config was searched: tiles that cover M up to 64 rows, and a power of two of
-    splits, at most most_splits, for two blocks on each of Hopper's multiprocessors, in bands of 128 and more."""
+    splits, at most most_splits, for two blocks on each of Hopper's multiprocessors, in bands of 128 and more; wider
+    tiles where a grid has no room for so many."""
     block_m = min(64, max(16, 1 << (problem.m - 1).bit_length()))
-    block_n = 16 if problem.m <= 16 else 32 if problem.m <= 64 else 64
+    block_n = 16 if problem.m <= 16 else 32 if problem.m <= 64 else WIDEST_DEFAULT
+    while block_n < WIDEST_DEFAULT and cdiv(problem.n, block_n) > GRID_LIMIT:
+        block_n *= 2
     block_k = 128 if problem.dtype.itemsize == 2 else 32
     tile = MatmulConfig(block_m, block_n, block_k, split_k=1, num_warps=1 if block_m == 16 else 4, num_stages=4)
     most_splits = min(most_splits, DEFAULT_PROGRAMS // tiles_of(problem, tile), problem.k // 128)

@@ -4,16 +4,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-from tilus.utils import cdiv
 
 from triton_vs_tilus.common import space
-from triton_vs_tilus.common.kernel import GRID_LIMIT, GroupedConfig, MatmulConfig, Space, grid_of, too_large
+from triton_vs_tilus.common.kernel import GroupedConfig, MatmulConfig, Space, grid_of, too_large
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.space import Fed, Feed, Tile
 from triton_vs_tilus.kernels_tilus import launching, mma, simt, wgmma
 
 SHARED_MEMORY_LIMIT = 227 * 1024  # per block, Hopper
-WIDEST_DEFAULT = 64  # columns of default_config's tiles
 
 
 @dataclass(frozen=True)
@@ -99,11 +97,8 @@ def config_of(tile: Tile, split_k: int, *, on_cuda_cores: bool) -> BandConfig | 
 
 
 def default_config(problem: Matmul, most_splits: int) -> BandConfig:
-    """The rule of both languages, on tensor cores where they take the problem; wider tiles where a grid has no room for
-    so many."""
+    """The rule of both languages, on tensor cores where they take the problem."""
     chosen = BandConfig(**vars(space.default_config(problem, most_splits)))
-    while chosen.block_n < WIDEST_DEFAULT and cdiv(problem.n, chosen.block_n) > GRID_LIMIT:
-        chosen = replace(chosen, block_n=2 * chosen.block_n)
     if needs_simt(problem):
         return replace(chosen, block_k=32, num_stages=simt.STAGES, engine="simt")
     return chosen
@@ -121,6 +116,8 @@ def supports_product(problem: Matmul, config: BandConfig | None = None) -> str |
         return reason
     if config is None:
         return None
+    if reason := space.too_many_warps(config.num_warps):
+        return reason
     match config.engine:
         case "mma":
             reason = needs_simt(problem) or mma.supports(config, sliced=False)
@@ -175,4 +172,6 @@ def shared_bytes(problem: Matmul, config: BandConfig) -> int:
     if config.engine == "simt":
         return simt.shared_bytes(config)
     stages = (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages
-    return stages if config.engine.startswith("mma") else stages + wgmma.BARRIERS_BYTES
+    if config.engine == "mma_sliced":
+        return max(stages, 4 * config.num_warps * config.block_m * config.block_n)
+    return stages if config.engine == "mma" else stages + wgmma.BARRIERS_BYTES

@@ -39,7 +39,7 @@ from triton_vs_tilus.common.kernel import Kernel, Language, Space, nothing_unfus
 from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, bias_slot, contiguous
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
-from triton_vs_tilus.common.space import MOST_PARTIALS, reducers, splits
+from triton_vs_tilus.common.space import MOST_PARTIALS, reducers, splits, too_many_warps
 from triton_vs_tilus.kernels_tilus import band, configs, launching
 from triton_vs_tilus.kernels_tilus.arrival import VECTOR
 from triton_vs_tilus.kernels_tilus.band import BandScript
@@ -114,6 +114,8 @@ def default_config(problem: Matmul) -> DecomposeKConfig:
 def supports(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
     """As every band kernel; the threads of the vector reducer share its strip evenly, and hold all bands of it."""
     if config is not None:
+        if reason := too_many_warps(config.reduce_warps, "reduce_warps"):
+            return reason
         strip = f"a strip of {config.reduce_rows} rows and {config.reduce_block} columns"
         if 32 * config.reduce_warps % config.reduce_threads:
             return f"{config.reduce_threads} threads an element do not divide {config.reduce_warps} warps"

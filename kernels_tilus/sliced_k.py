@@ -43,6 +43,7 @@ from triton_vs_tilus.common.space import (
     sliced_fma_configs,
     sliced_mma_configs,
     too_many_loaded,
+    too_many_warps,
 )
 from triton_vs_tilus.kernels_tilus import band, configs, launching
 from triton_vs_tilus.kernels_tilus.band import BandScript, view_of_a, view_of_b, view_of_b_columns
@@ -72,6 +73,8 @@ def supports(problem: Matmul, config: MatmulConfig | None = None, *, variant: st
         return reason
     if config is None:
         return None
+    if reason := too_many_warps(config.num_warps):
+        return reason
     block_m, block_n, block_k = blocks = config.block_m, config.block_n, config.block_k
     if variant == "mma":
         if any(number & (number - 1) for number in (*blocks, config.num_warps)) or block_m % MMA_ROWS:

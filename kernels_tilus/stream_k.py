@@ -38,7 +38,7 @@ from triton_vs_tilus.common.kernel import Kernel, Language, Space, grid_of, tile
 from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, bias_slot, contiguous
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
-from triton_vs_tilus.common.space import DEFAULT_PROGRAMS, programs_space
+from triton_vs_tilus.common.space import DEFAULT_PROGRAMS, programs_space, too_many_steps
 from triton_vs_tilus.kernels_tilus import band, configs, launching
 from triton_vs_tilus.kernels_tilus.arrival import ArrivalScript
 from triton_vs_tilus.kernels_tilus.configs import BandConfig, ProgramsConfig, band_space
@@ -69,7 +69,10 @@ def supports(problem: Matmul, config: ProgramsConfig | None = None) -> str | Non
         return "engine is wgmma_pairs; accepted: others, as programs walk tiles of their own, not in pairs"
     if config is not None and config.engine == "wgmma_specialized":
         return "engine is wgmma_specialized; accepted: others, as its producer warp ends with the first product"
-    return configs.supports_product(problem, config)
+    chosen = config or default_config(problem)
+    if reason := too_many_steps(problem, chosen) or configs.supports_product(problem, config):
+        return reason
+    return launching.out_of_reach({"the workspace": workspace_bytes(problem, chosen) // 4})
 
 
 def workspace_bytes(problem: Matmul, config: ProgramsConfig) -> int:

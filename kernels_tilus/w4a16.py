@@ -56,6 +56,7 @@ from triton_vs_tilus.common.kernel import Kernel, Language, Space, band_steps, s
 from triton_vs_tilus.common.plan import Launch, Plan, Slot
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.quantization import SYMMETRIC_ZERO, GPTQWeight, pack_rows, pack_zeros
+from triton_vs_tilus.common.space import too_many_warps
 from triton_vs_tilus.common.w4a16 import (
     OPERANDS,
     PROTOCOLS,
@@ -114,6 +115,8 @@ def supports(problem: W4A16Matmul, config: W4A16Config | None = None, *, variant
     repeat over the 8 columns of an mma, and a share of the tile; the pipeline has 2 stages.
     """
     config = config or default_config(problem, variant=variant)
+    if reason := too_many_warps(config.num_warps):
+        return reason
     bytes_of_weight = problem.k * cdiv(problem.n, TILE) * TILE // 2
     elements = {"A": problem.m * problem.k, "the weight": bytes_of_weight, "C": problem.m * problem.n}
     if variant != SLICED_K:

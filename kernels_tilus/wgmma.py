@@ -227,6 +227,8 @@ def supports(problem: Matmul, config: MatmulConfig, *, swapped: bool = False) ->
         return f"N = {problem.n}: TMA takes rows of 16-byte multiples, N a multiple of {ALIGNMENT}"
     if config.num_warps not in [WARPGROUP * count for count in WARPGROUPS]:
         return f"{config.num_warps} warps; accepted: 4 or 8, as wgmma is a warpgroup's, 4 warps, and two share a tile"
+    if config.num_stages < 2:
+        return f"num_stages is {config.num_stages}; accepted: 2 or more, as a stage is filled while one is multiplied"
     _, warpgroups_along_n = warpgroups_along(rows, config.num_warps // WARPGROUP)
     least_columns = warpgroups_along_n * (STEP_K if stored_kn and not swapped else COLUMNS)
     if rows % ROWS or columns % least_columns or config.block_k % STEP_K:

@@ -37,7 +37,7 @@ from triton_vs_tilus.common.kernel import Kernel, Language, Space, band_steps, c
 from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, bias_slot, contiguous
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
-from triton_vs_tilus.common.space import reducers, splits
+from triton_vs_tilus.common.space import reducers, splits, too_many_warps
 from triton_vs_tilus.kernels_triton import band, configs, launching
 from triton_vs_tilus.kernels_triton.band import band_product, place_of, prefetched_product
 from triton_vs_tilus.kernels_triton.configs import BandConfig, band_space, block_options
@@ -84,8 +84,11 @@ def default_config(problem: Matmul) -> DecomposeKConfig:
 
 def supports(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
     """As every band kernel; and a block of the vector reducer is a power of two."""
-    if config is not None and config.reduce_block & (config.reduce_block - 1):
-        return f"reduce_block is {config.reduce_block}; accepted: powers of two"
+    if config is not None:
+        if config.reduce_block & (config.reduce_block - 1):
+            return f"reduce_block is {config.reduce_block}; accepted: powers of two"
+        if reason := too_many_warps(config.reduce_warps, "reduce_warps"):
+            return reason
     if problem.m * problem.n >= 1 << 31:
         return f"C has {problem.m * problem.n} elements: the vector reducer counts them in int32"
     return supports_tile(problem, config)
@@ -107,9 +110,11 @@ def supports_pdl(problem: Matmul, config: DecomposeKConfig | None = None) -> str
 
 
 def supports_prefetch(problem: Matmul, config: DecomposeKConfig | None = None) -> str | None:
-    """As vector_pdl, by pointers."""
+    """As vector_pdl, by pointers, of a product that each warp has a part of."""
     if config is not None and config.tma:
         return "tma is True; accepted: False, as the first step of B is loaded by pointers"
+    if config is not None and config.sliced:
+        return "sliced is True; accepted: False, as the first step of B is not dealt out to warps"
     return supports_pdl(problem, config)
 
 

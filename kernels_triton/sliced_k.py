@@ -44,6 +44,7 @@ from triton_vs_tilus.common.space import (
     sliced_fma_configs,
     sliced_mma_configs,
     too_many_loaded,
+    too_many_warps,
 )
 from triton_vs_tilus.kernels_triton import band, configs, launching
 from triton_vs_tilus.kernels_triton.band import batched_product, in_units
@@ -70,6 +71,8 @@ def supports(problem: Matmul, config: MatmulConfig | None = None, *, variant: st
         return reason
     if config is None:
         return None
+    if reason := too_many_warps(config.num_warps):
+        return reason
     block_m, block_n, block_k = blocks = config.block_m, config.block_n, config.block_k
     if any(number & (number - 1) for number in (*blocks, config.num_warps)):
         return f"blocks {blocks}, {config.num_warps} warps; accepted: powers of two, as Triton's tiles are"

@@ -35,7 +35,7 @@ from triton_vs_tilus.common.kernel import Kernel, Language, Space, cdiv, grid_of
 from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, bias_slot, contiguous
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
-from triton_vs_tilus.common.space import DEFAULT_PROGRAMS, programs_space
+from triton_vs_tilus.common.space import DEFAULT_PROGRAMS, programs_space, too_many_steps
 from triton_vs_tilus.kernels_triton import band, configs, launching
 from triton_vs_tilus.kernels_triton.arrival import announce, is_last, reset, sum_in_order, tiles_in_flight
 from triton_vs_tilus.kernels_triton.band import range_product, tile_of
@@ -64,7 +64,7 @@ def supports(problem: Matmul, config: ProgramsConfig | None = None) -> str | Non
         return f"split_k is {config.split_k}; accepted: 1, as K is shared out by programs"
     if config is not None and not 1 <= config.programs < 1 << workspace.TICKET_BITS:
         return f"programs is {config.programs}; accepted: 1 to {(1 << workspace.TICKET_BITS) - 1}, as a ticket counts"
-    return configs.supports_product(problem, config)
+    return too_many_steps(problem, config or default_config(problem)) or configs.supports_product(problem, config)
 
 
 def workspace_bytes(problem: Matmul, config: ProgramsConfig) -> int:

@@ -54,6 +54,7 @@ from triton_vs_tilus.common.kernel import Kernel, Language, Space, band_steps, c
 from triton_vs_tilus.common.plan import Launch, Plan, Slot
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.quantization import GPTQWeight, pack_rows, pack_zeros
+from triton_vs_tilus.common.space import too_many_warps
 from triton_vs_tilus.common.w4a16 import (
     PROTOCOLS,
     SLICED_K,
@@ -103,6 +104,8 @@ def supports(problem: W4A16Matmul, config: W4A16Config | None = None, *, variant
     Triton's own reasons: atomic_in_place takes fp16 alone; blocks and warps are powers of two.
     """
     config = config or default_config(problem, variant=variant)
+    if reason := too_many_warps(config.num_warps):
+        return reason
     if variant == "atomic_in_place" and problem.dtype is not torch.float16:
         return "adds in C's dtype as the source does, in fp16"
     blocks = (config.block_m, config.block_n, config.block_k)

@@ -175,7 +175,7 @@ MANY, MANY_MORE = 1 << 15, 1 << 16  # together one more than int32 counts to
 def test_what_offsets_do_not_reach_is_refused(kernel, sizes, name):
     reason = kernel.supports(Matmul(*sizes, epilogue=Epilogue.RELU), None)
     assert reason == f"{name} has 2147483648 elements: tilus' offsets are int32"
-    fewer = [size - 8 if size == MANY_MORE else size for size in sizes]
+    fewer = [size - 512 if size == MANY_MORE else size for size in sizes]  # stream_k: and the tiles of its programs
     assert kernel.supports(Matmul(*fewer, epilogue=Epilogue.RELU), None) is None
 
 
@@ -235,7 +235,8 @@ def test_what_is_taken_fits_a_grid_by_the_rule(kernel):
     for m, n, k in [(1, 152064, 4096), (4, 600_000, 64), (1, 4_000_000, 64), (1_000_000, 16, 64), (60_000_000, 1, 16)]:
         problem = Matmul(m, n, k, layout=Layout.NK, epilogue=Epilogue.RELU)
         if reason := kernel.supports(problem, None):
-            assert "accepted: 65535 or fewer, as a grid holds no more there" in reason
+            of_sums = kernel.full_name == "tilus/stream_k" and "the workspace has " in reason  # they are whole tiles
+            assert of_sums or "accepted: 65535 or fewer, as a grid holds no more there" in reason
         else:
             taken = [kernel.default_config(problem), *kernel.configs(problem)]
             assert [config for config in taken if kernel.supports(problem, config)] == []
@@ -328,3 +329,46 @@ def test_memory_is_told_apart_as_addresses_do():
 )
 def test_the_layout_is_that_of_the_strides(shape, strides, layout):
     assert checks.layout_of(torch.zeros(64).as_strided(shape, strides)) is layout
+
+
+@each_kernel
+@pytest.mark.parametrize("num_warps", [0, 64])
+def test_a_block_has_at_most_32_warps(kernel, num_warps):
+    problem = Matmul(M, 256, 7168, epilogue=Epilogue.RELU)
+    if lacks := kernel.supports(problem, None):
+        pytest.skip(lacks)
+    config = replace(kernel.default_config(problem), num_warps=num_warps)
+    assert kernel.supports(problem, config) == (
+        f"num_warps is {num_warps}; accepted: 1 to 32, as a block has 1024 threads at most"
+    )
+
+
+@pytest.mark.parametrize("language", ["triton", "tilus"])
+def test_a_block_of_the_reducer_has_at_most_32_warps(language):
+    (kernel,) = (kernel for kernel in KERNELS if kernel.full_name == f"{language}/decompose_k.vector")
+    problem = Matmul(M, 256, 7168)
+    config = replace(kernel.default_config(problem), reduce_warps=64)
+    assert kernel.supports(problem, config).startswith("reduce_warps is 64; accepted: 1 to 32")
+
+
+@pytest.mark.parametrize("language", ["triton", "tilus"])
+def test_steps_that_int32_does_not_count_are_refused(language):
+    (kernel,) = (kernel for kernel in KERNELS if kernel.full_name == f"{language}/stream_k")
+    assert kernel.supports(Matmul(*[65536] * 3, dtype=torch.float32, layout=Layout.NK), None) == (
+        "2147483648 steps of all tiles; accepted: fewer than 2^31, as a program counts them in int32"
+    )
+    assert kernel.supports(Matmul(*[32768] * 3, dtype=torch.float32, layout=Layout.NK), None) is None
+
+
+def test_a_workspace_of_whole_tiles_that_offsets_do_not_reach_is_refused():
+    (kernel,) = (kernel for kernel in KERNELS if kernel.full_name == "tilus/stream_k")
+    problem = Matmul(33, 34_004_000, 63, torch.float32, layout=Layout.NK)  # C is within reach
+    assert kernel.supports(problem, None) == "the workspace has 2177866609 elements: tilus' offsets are int32"
+
+
+def test_the_default_tile_is_of_one_rule_where_a_grid_has_no_room():
+    problem = Matmul(1, 2_000_000, 64, layout=Layout.NK)
+    for name in ("data_parallel", "decompose_k.vector", "semaphore.fp32", "atomic", "last_arriver"):
+        triton, tilus = (kernel for kernel in KERNELS if kernel.full_name.endswith(f"/{name}"))
+        assert triton.supports(problem, None) == tilus.supports(problem, None) is None
+        assert triton.default_config(problem).block_n == tilus.default_config(problem).block_n == 32

@@ -133,6 +133,20 @@ def test_a_product_that_loads_its_weight_first_is_the_same_product(kernel, probl
         matmul_cases.check_config(kernel, judge, config)
 
 
+@pytest.mark.parametrize(
+    ("language", "changes", "reason"),
+    [
+        ("triton", {"sliced": True, "block_k": 128, "num_warps": 4}, "sliced is True; accepted: False"),
+        ("triton", {"tma": True}, "tma is True; accepted: False"),
+        ("tilus", {"engine": "mma_sliced", "block_k": 128, "num_warps": 4}, "engine is mma_sliced; accepted: mma"),
+    ],
+)
+def test_what_cannot_load_its_weight_first_is_refused(language, changes, reason):
+    kernel, problem = PREFETCH[language], Matmul(16, 256, 7168, layout=Layout.NK)
+    config = replace(kernel.default_config(problem), **changes)
+    assert kernel.supports(problem, config).startswith(reason)
+
+
 def test_what_loads_the_weight_first_is_no_contender_and_not_what_linear_takes():
     for kernel, package in zip(PREFETCH.values(), (kernels_triton, kernels_tilus), strict=True):
         assert kernel not in package.KERNELS

@@ -166,6 +166,9 @@ def test_operands_off_the_alignment_go_through_an_engine_that_takes_them(config,
         (RAGGED, replace(ON_TENSOR_CORES[2], block_n=512, block_k=64), "a TMA copies 256 rows at most"),
         (RAGGED, replace(ON_TENSOR_CORES[3], block_n=256, num_stages=2), "more than 128 sums a thread"),
         (RAGGED, replace(ON_TENSOR_CORES[1], num_stages=15), "bytes of shared memory"),
+        *((RAGGED, replace(ON_TENSOR_CORES[at], num_stages=1), "num_stages is 1; accepted: 2 or") for at in (1, 4, 6)),
+        (RAGGED, replace(ON_TENSOR_CORES[1], engine="wgmma_specialized", num_stages=0), "num_stages is 0; accepted: 2"),
+        (RAGGED, BandConfig(64, 64, 256, 1, 16, 2, engine="mma_sliced"), "262144 bytes of shared memory"),
         (replace(RAGGED, m=129), ON_TENSOR_CORES[4], "M = 129 is 3 tiles of 64; accepted: an even number"),
         (RAGGED, replace(ON_TENSOR_CORES[1], engine="cublas"), "engine is 'cublas'; accepted: mma, mma_sliced, wgmma"),
         (RAGGED, replace(ON_TENSOR_CORES[0], num_warps=3), "3 warps do not divide"),
@@ -334,8 +337,8 @@ def test_every_searched_config_has_an_engine_for_tensors_off_the_alignment(align
 
 def test_a_tile_that_no_engine_takes_off_the_alignment_is_refused():
     a = torch.randn(16 * 256 + 4).bfloat16()[4:].view(16, 256)
-    config = BandConfig(16, 64, 128, 1, 4, 1, engine="wgmma_swapped")
-    with pytest.raises(ValueError, match=r"config is 16x64x128.* multiples of 8, .*with engine mma.*num_stages is 1"):
+    config = BandConfig(64, 128, 128, 1, 4, 2, engine="wgmma_swapped")
+    with pytest.raises(ValueError, match=r"config is 64x128x128.* multiples of 8, .*with engine mma.*256 registers"):
         data_parallel.matmul(a, torch.randn(16, 256).bfloat16().T, config=config)
 
 
