@@ -13,6 +13,7 @@ from triton_vs_tilus.bench.cli import named_by
 from triton_vs_tilus.bench.models import ROUTERS
 from triton_vs_tilus.bench.shapes import Shape, parse_shape
 from triton_vs_tilus.common.chain import Chain
+from triton_vs_tilus.common.distance import SIZES
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.or_reduce import OrReduce
 from triton_vs_tilus.common.problem import DTYPES, Layout, Matmul, Problem, short_dtype
@@ -269,7 +270,7 @@ def problems(
 
 def small(problem: Problem) -> Problem:
     """A problem of the same kind, of at most SMALL's sizes."""
-    sizes = {size: min(getattr(problem, size), most) for size, most in zip(_SIZES, SMALL, strict=True)}
+    sizes = {size: min(getattr(problem, size), most) for size, most in zip(SIZES, SMALL, strict=True)}
     return type(problem).from_fields(problem.fields | sizes)
 
 
@@ -324,7 +325,6 @@ def _wrong_part(name: str) -> str:
     return f", its end {'-'.join(given)!r}; accepted: {', '.join(last)}"
 
 
-_SIZES = ("m", "n", "k")
 _CHOICES = {
     "dtype": tuple(DTYPES),
     "out_dtype": tuple(DTYPES),
@@ -372,9 +372,9 @@ def _from_entry(entry: Any, asked: Asked) -> Matmul:
     """What an entry does not say is as asked. Raises ValueError."""
     if not isinstance(entry, dict):
         raise ValueError(f"it is {entry!r}; accepted: an object with m, n, k")
-    if unknown := entry.keys() - {*_SIZES, *_CHOICES}:
-        raise ValueError(f"unknown {', '.join(sorted(unknown))}; accepted: {', '.join((*_SIZES, *_CHOICES))}")
-    for name in _SIZES:
+    if unknown := entry.keys() - {*SIZES, *_CHOICES}:
+        raise ValueError(f"unknown {', '.join(sorted(unknown))}; accepted: {', '.join((*SIZES, *_CHOICES))}")
+    for name in SIZES:
         size = entry.get(name)
         if type(size) is not int or size < 1:
             raise ValueError(f"{name} is {size!r}; accepted: a positive integer")

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from math import log2
 from typing import Any
 
-__all__ = ["distance"]
+__all__ = ["SIZES", "distance"]
+
+SIZES = ("m", "n", "k")
 
 
 def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     """|log2| of the ratio of each size, summed; of what holds m, n, k, a problem's key for example."""
-    return sum(abs(log2(other[size] / one[size])) for size in ("m", "n", "k"))
+    return sum(abs(log2(other[size] / one[size])) for size in SIZES)

@@ -9,7 +9,7 @@ A device's table is laid out in 2 layers, each a file `<device>.json`:
 The user's entry for a kernel and problem replaces the shipped one; all others stand beside it.
 
 A table maps a kernel's full name to entries {"problem": {...}, "config": {...}, "search": {...}}. A problem without an
-entry takes the config of the nearest problem: smallest |log2| distance summed over the sizes, first among entries of
+entry takes the config of the nearest problem: smallest |log2| distance summed over m, n and k, first among entries of
 the same layout, dtype and other choices, then among the rest. Beyond FAR the kernel's own heuristic is taken. A
 problem's key leaves out what does not change the best config by enough to search for, an epilogue for example.
 
@@ -21,7 +21,6 @@ import json
 import os
 from collections.abc import Iterable
 from functools import lru_cache
-from math import log2
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict
 
@@ -30,6 +29,7 @@ import torch
 from filelock import FileLock
 from platformdirs import user_cache_path, user_data_path
 
+from triton_vs_tilus.common.distance import SIZES, distance
 from triton_vs_tilus.common.kernel import Config, Kernel
 from triton_vs_tilus.common.problem import Problem
 
@@ -209,15 +209,14 @@ def nearest(kernel: Kernel, problem: Problem, slug: str) -> list[Known]:
 
     key = problem.key
 
-    def distance(known: Known) -> tuple[int, float, bool]:
-        pairs = ((value, known.problem[name]) for name, value in key.items())
-        unlike = sum(mine != theirs for mine, theirs in pairs if type(mine) is not int)
-        return unlike, _apart(key, known.problem), known.device != slug
+    def far(known: Known) -> tuple[int, float, bool]:
+        unlike = sum(known.problem[name] != value for name, value in key.items() if name not in SIZES)
+        return unlike, distance(key, known.problem), known.device != slug
 
     name = kernel.tuned_as or kernel.full_name
     entries = [(entry, each) for each in looked_in(slug) for entry in table(each).get(name, [])]
     readable = [known for entry, each in entries if (known := _known(kernel, key, entry, each)) is not None]
-    return sorted(readable, key=distance)
+    return sorted(readable, key=far)
 
 
 def looked_in(slug: str) -> list[str]:
@@ -235,24 +234,22 @@ def pick(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, Source]:
     """
     key = problem.key
     for known in nearest(kernel, problem, slug):
-        if _apart(key, known.problem) <= FAR and kernel.supports(problem, known.config) is None:
+        if distance(key, known.problem) <= FAR and kernel.supports(problem, known.config) is None:
             is_own = known.problem == key and known.device == slug
             return known.config, "tuned" if is_own else "nearest"
     return kernel.default_config(problem), "heuristic"
 
 
 def _known(kernel: Kernel, key: dict[str, Any], entry: Entry, slug: str) -> Known | None:
-    if entry["problem"].keys() != key.keys():
+    problem = entry["problem"]
+    if problem.keys() != key.keys() or any(type(problem[name]) is not type(value) for name, value in key.items()):
+        return None
+    if any(problem[name] < 1 for name in SIZES):
         return None
     try:
         return Known(entry["problem"], kernel.config_from(entry["config"]), slug)
     except (TypeError, ValueError):
         return None
-
-
-def _apart(key: dict[str, Any], other: dict[str, Any]) -> float:
-    """|log2| of the ratio of each size, summed."""
-    return sum(abs(log2(other[name] / size)) for name, size in key.items() if type(size) is int)
 
 
 def _read(path: Path) -> Table:

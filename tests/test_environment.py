@@ -4,6 +4,7 @@ import pynvml
 import pytest
 import torch
 
+from triton_vs_tilus.bench.measure import nvml
 from triton_vs_tilus.bench.rows import environment
 from triton_vs_tilus.common import tuned
 
@@ -54,3 +55,10 @@ def test_a_gpu_is_one_of_its_hosts():
     _, gpus, driver = told("cuda")
     assert gpus is not None and gpus >= torch.cuda.device_count()
     assert driver
+
+
+def test_the_most_that_a_clock_may_reach_is_a_float_as_rows_have_it(host):
+    """NVML counts whole MHz, which JSON would write as 1980 and read as 1980.0."""
+    host.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: uuid)
+    host.setattr(pynvml, "nvmlDeviceGetMaxClockInfo", lambda handle, clock: 1980)
+    assert type(nvml.Gpu("made up").max_sm_mhz()) is float

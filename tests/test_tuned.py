@@ -18,6 +18,7 @@ from triton_vs_tilus.bench.rows.environment import environment
 from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 KERNEL = contenders.find("triton/decompose_k.vector")
 
@@ -157,8 +158,18 @@ def test_a_row_has_the_fingerprint_of_both_layers(tuned_tables):
     assert None not in (before, environment(device).tuned) and before != environment(device).tuned
 
 
+def test_group_sizes_are_a_choice_and_no_size(tuned_tables):
+    """The same groups at a farther size go before other groups at this one."""
+    kernel = contenders.find("triton/w4a16.atomic")
+    config = {"block_m": 16, "block_n": 32, "block_k": 128, "num_warps": 4, "num_stages": 3}
+    searched = ((W4A16Matmul(16, 4096, 4096, group_size=32), 2), (W4A16Matmul(16, 8192, 8192, group_size=128), 8))
+    entries = [{"problem": problem.key, "config": {**config, "split_k": split_k}} for problem, split_k in searched]
+    (tuned_tables / "some-gpu.json").write_text(json.dumps({kernel.full_name: entries}))
+    assert tuned.pick(kernel, W4A16Matmul(16, 4096, 4096, group_size=128), "some-gpu")[0].split_k == 8
+
+
 def test_entries_of_another_version_are_passed_over(tuned_tables):
-    """Of fields that the kernel or the problem no longer has, or has had since."""
+    """Of fields that the kernel or the problem no longer has, or has had since; of sizes that no problem has."""
     good = entry(Matmul(64, 256, 7168), 4)
     problem, config = entry(Matmul(16, 256, 7168), 8).values()
     fewer = {name: value for name, value in problem.items() if name != "layout"}
@@ -166,6 +177,7 @@ def test_entries_of_another_version_are_passed_over(tuned_tables):
         {"problem": problem, "config": {**config, "waves": 2}},
         {"problem": {**problem, "batch": 1}, "config": config},
         {"problem": fewer, "config": config},
+        *({"problem": {**problem, "m": m}, "config": config} for m in (0, -4, "16", 16.0)),
     ]
     tuned.write("a-gpu", [(KERNEL.full_name, good)], shipped=True)
     for stale in broken:

@@ -46,7 +46,7 @@ class Gpu:
         )
 
     def max_sm_mhz(self) -> float:
-        return pynvml.nvmlDeviceGetMaxClockInfo(self._handle, pynvml.NVML_CLOCK_SM)
+        return float(pynvml.nvmlDeviceGetMaxClockInfo(self._handle, pynvml.NVML_CLOCK_SM))  # untyped there: an int
 
     def energy_mj(self) -> float | None:
         """Millijoules since the driver was loaded; None for a GPU that does not count them."""

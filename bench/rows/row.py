@@ -1,8 +1,8 @@
 """What a row is: one contender's result on one problem; what a launch is, as Nsight Compute counted it; what a
 stage is, a part of a contender that was timed alone; and what a verdict is, of an adversary.
 
-The structs check what they are made from: a field that is missing, unknown or of another type is an error that names
-it. Times are in microseconds. A field that older rows lack has a default, and is not written where it has that.
+Reading checks what the structs are made from: a field that is missing, unknown or of another type is an error that
+names it. Times are in microseconds. A field that older rows lack has a default, and is not written where it has that.
 """
 
 import json
