@@ -204,19 +204,19 @@ def entry_of(kernel: Kernel, problem: Problem, slug: str) -> Entry | None:
 
 
 def nearest(kernel: Kernel, problem: Problem, slug: str) -> list[Known]:
-    """The kernel's entries in the tables of this device and its stand-in, the nearest problem's first. Entries that the
-    kernel cannot read, as a user's may be from another version, are passed over."""
+    """The kernel's entries in the tables of this device and its stand-in, the nearest problem's first, of two as near
+    this device's. Entries that the kernel cannot read, as a user's may be from another version, are passed over."""
 
     key = problem.key
 
-    def far(known: Known) -> tuple[int, float, bool]:
+    def far(known: Known) -> tuple[int, float]:
         unlike = sum(known.problem[name] != value for name, value in key.items() if name not in SIZES)
-        return unlike, distance(key, known.problem), known.device != slug
+        return unlike, distance(key, known.problem)
 
     name = kernel.tuned_as or kernel.full_name
     entries = [(entry, each) for each in looked_in(slug) for entry in table(each).get(name, [])]
     readable = [known for entry, each in entries if (known := _known(kernel, key, entry, each)) is not None]
-    return sorted(readable, key=far)
+    return sorted(readable, key=far)  # stable: this device's stay before its stand-in's
 
 
 def looked_in(slug: str) -> list[str]:

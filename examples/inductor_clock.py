@@ -11,8 +11,8 @@ queued    events around a call that waits behind 300 us of the GPU's work, so th
 timeline  of the GPU, by torch.profiler
 """
 
+import argparse
 import functools
-import sys
 import time
 from collections.abc import Callable
 from statistics import median
@@ -75,10 +75,17 @@ def uncached(cache: object, choices: object, op: object, inputs: object, benchma
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tokens", metavar="T", type=int, nargs="+", help="rows of A, 1 or more")
+    tokens_asked = parser.parse_args().tokens
+    if min(tokens_asked) < 1:
+        parser.error(f"T is {min(tokens_asked)}; accepted: 1 or more")
+    if not torch.cuda.is_available():
+        parser.error("there is no CUDA device; the clocks are of one")
     PersistentCache.lookup = uncached
     benchmarker.benchmark_gpu = told
     cleared = torch.empty(L2_WORDS, dtype=torch.int, device="cuda")
-    for tokens in map(int, sys.argv[1:]):
+    for tokens in tokens_asked:
         a = torch.randn(tokens, 7168, device="cuda", dtype=torch.bfloat16)
         weight = torch.randn(256, 7168, device="cuda", dtype=torch.bfloat16)
         out = torch.empty(tokens, 256, device="cuda", dtype=torch.bfloat16)

@@ -164,6 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--how", choices=("eager", "compile", "graph"), default="eager", help="the models are called")
     args = parser.parse_args(arguments)
+    if args.tokens < 1:
+        parser.error(f"--tokens is {args.tokens}; accepted: 1 or more")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     package = importlib.import_module(f"triton_vs_tilus.kernels_{args.language}")
     wrong = 0

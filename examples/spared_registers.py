@@ -6,6 +6,7 @@ thread, and how many trips to memory its loads take one after the other. Needs n
 The router's product with the weight stored [N, K], by the H200's configs; each launch whose trips differ.
 """
 
+import argparse
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -48,6 +49,7 @@ def compiled(build: Callable[[], None], language: Language) -> list[GpuKernel]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print(", ".join(resources.compilers_of(language)[0] for language in (Language.TRITON, Language.TILUS)))
     kernels = [one for one in contenders.all_contenders() if one.language in (Language.TRITON, Language.TILUS)]
     for tokens in TOKENS:

@@ -338,7 +338,7 @@ def test_what_is_done_under_the_profiler_is_judged(monkeypatch, under, why):
     assert caught.value.wrong
 
 
-@pytest.mark.parametrize("l2_bytes", [0, 1 << 16])
+@pytest.mark.parametrize("l2_bytes", [0, 1 << 16, 70_001])
 def test_the_numbers_are_drawn_from_more_than_l2_holds(l2_bytes):
     held = Rotation(PROBLEM, CPU, 2, l2_bytes)
     for inputs in (targets["b"] for targets in held._targets):

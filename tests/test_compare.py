@@ -16,7 +16,7 @@ from said import on_stderr
 
 from triton_vs_tilus.bench import compare, workloads
 from triton_vs_tilus.bench.cli import run_command
-from triton_vs_tilus.bench.contenders import all_contenders
+from triton_vs_tilus.bench.contenders import all_contenders, find
 from triton_vs_tilus.bench.measure import run as measuring_run
 from triton_vs_tilus.bench.measure import worker
 from triton_vs_tilus.bench.progress import Progress
@@ -797,3 +797,14 @@ def test_a_search_builds_its_own(gpu, monkeypatch, tmp_path):
     monkeypatch.setattr(measuring_run, "write_table", lambda slug, rows: None)
     run("--workload", "router", "--tokens", "1", "--only", VECTOR, "--tune", "quick", "--output", str(tmp_path / "b"))
     assert gpu.built == []
+
+
+def test_on_a_cpu_candidates_come_first_then_a_kernel_of_each_language_in_turn():
+    names = (
+        "triton/atomic",
+        "triton/cluster",
+        "tilus/atomic",
+        f"candidate/{queries.ROOT}/examples/candidates/masked.py:matmul",
+    )
+    in_turn = measuring_run._in_turns([find(name) for name in names], "matmul")
+    assert [kernel.full_name for kernel in in_turn] == [names[3], "triton/atomic", "tilus/atomic", "triton/cluster"]

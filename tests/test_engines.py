@@ -140,6 +140,22 @@ def test_the_stride_of_a_single_row_or_column_tells_of_no_alignment(device):
     assert decompose_k.matmul(a, b).item() == 128
 
 
+def test_the_stride_of_a_single_k_tells_of_no_alignment():
+    weight = torch.ones(64, 1, dtype=BF16)  # stored [N, 1]
+    assert (b := weight.T).stride() == (1, 1)
+    problem = Matmul(4, 64, 1)
+    assert problem.layout is KN and placement_of(problem, None, b, None, None).stride_bk == 64
+
+
+def test_a_single_column_is_contiguous_whatever_its_stride():
+    column = torch.ones(8, 4, dtype=BF16)[:, :1]
+    apart = torch.ones(8, 4, dtype=BF16).T.contiguous().T[:, :1]  # strides (1, 8)
+    for out, contiguous_rows in ((apart, True), (column, False)):
+        problem = Matmul(8, 1, 64)
+        placement = placement_of(problem, None, torch.ones(64, 1, dtype=BF16), None, out)
+        assert placement.out_is_contiguous(problem) is contiguous_rows
+
+
 @pytest.mark.parametrize("elements", [1, 2, 4])
 @pytest.mark.parametrize("config", [ON_TENSOR_CORES[1], ON_TENSOR_CORES[6]], ids=str)
 def test_operands_off_the_alignment_go_through_an_engine_that_takes_them(config, elements, device):

@@ -71,3 +71,11 @@ def test_every_second_run_has_a_first_of_its_configs():
     assert seconds
     for path in seconds:
         assert queries.apart(read_rows(path.parents[1] / path.name), read_rows(path)), path
+
+
+def test_what_had_failed_before_and_has_no_row_now_is_not_broken():
+    gone, there = timed(1.2, 1.1, 1.3), timed(1.2, 1.1, 1.3)
+    gone = replace(gone, contender="triton/gone")
+    failed = replace(gone, status="wrong", timing={})
+    assert [change.verdict for change in changes([there], [there, gone])] == ["tie", "broken"]
+    assert [change.verdict for change in changes([there], [there, failed])] == ["tie"]

@@ -310,6 +310,8 @@ def test_the_choice_holds_the_known_and_is_the_same_every_time(tuned_tables):
     assert chosen[:3] == [MatmulConfig(64, 64, 64, 1, 4, 4), known, other]
     assert len(chosen) == len(set(chosen)) == 12 and impossible not in chosen
     assert chosen == sample(made_up(), PROBLEM, 12, "made-up")
+    few = sample(made_up(), PROBLEM, 4, "made-up")
+    assert few[:2] == chosen[:2] and other not in few and len(few) == 4  # half of them known
 
 
 def test_equal_spaces_are_sampled_equally(tuned_tables):
@@ -518,6 +520,16 @@ def test_a_finished_search_is_kept_and_one_of_anothers_configs_is_not_made(in_pr
     assert all(not chosen for chosen in in_process[stages:])
 
 
+def test_a_config_may_hang_for_as_long_as_the_search_may_take_and_no_longer(in_process, monkeypatch):
+    monkeypatch.setattr(search._Trial, "time", lambda trial, configs, rounds: times_of(configs, rounds))
+    for deadline_s in (1.0, 1000.0):
+        child = InProcess()
+        child.deadline_s = deadline_s
+        with builders(1) as children:
+            search.tune(PROBLEM, [made_up()], "quick", child=child, builders=children, device=torch.device("cuda"))
+        assert child.deadline_s == min(deadline_s, search.BUDGETS["quick"].seconds)
+
+
 def test_what_could_not_be_built_is_told_and_not_tried(in_process, monkeypatch):
     def built(problem, chosen, *_):
         return {name: dict.fromkeys(configs[:2], "ptxas") for name, configs in chosen.items()}, dict.fromkeys(chosen, 0)
@@ -586,6 +598,8 @@ def test_the_key_changes_with_source_versions_problem_and_budget(monkeypatch, tm
     path = cache.path_of(kernel, PROBLEM, "quick", versions)
     assert path.is_relative_to(tmp_path / "triton-vs-tilus")
     assert path == cache.path_of(kernel, PROBLEM, "quick", structs.replace(versions, git="def"))
+    # A search writes the table: kept ones would never be found again.
+    assert path == cache.path_of(kernel, PROBLEM, "quick", structs.replace(versions, tuned="def"))
     others = {
         cache.path_of(kernel, PROBLEM, "full", versions),
         cache.path_of(kernel, Matmul(1, 2, 3), "quick", versions),

@@ -1,9 +1,12 @@
 """Clean memory for launches: where slices for captures begin, and that it can be zeroed whoever asked first."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
-from triton_vs_tilus.common import workspace
+from triton_vs_tilus.common import plan, workspace
+from triton_vs_tilus.common.problem import Matmul
 
 CPU = torch.device("cpu")
 
@@ -61,3 +64,17 @@ def test_sums_are_aligned_in_every_capture(device):
         with torch.cuda.graph(graph):
             _, sums = workspace.counters_and_sums(5, 64, device)
         assert sums.data_ptr() % 16 == 0
+
+
+def test_a_plan_that_counts_finds_its_memory_before_a_capture_begins(monkeypatch):
+    """Loaded outside of a capture; within one it is too late, and another error says so."""
+    asked = []
+    monkeypatch.setattr(workspace, "ready_for_capture", asked.append)
+    monkeypatch.setattr(plan, "_allocator", lambda device: torch.empty)
+    monkeypatch.setattr(plan, "on", lambda device: nullcontext())
+    problem, gpu = Matmul(16, 32, 64), torch.device("cuda", 0)
+    for capturing, counters, times in ((False, 4, 1), (False, 0, 0), (True, 4, 0)):
+        asked.clear()
+        monkeypatch.setattr(workspace, "is_capturing", lambda device, capturing=capturing: capturing)
+        plan.Call(plan.Plan(problem, plan.contiguous(problem), (), counters=counters), gpu, backend=None)
+        assert asked == [gpu] * times

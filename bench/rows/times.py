@@ -20,9 +20,9 @@ def tables() -> dict[str, list[Measured]]:
 
 
 def measured(files: Mapping[Path, Sequence[Row]]) -> list[Measured]:
-    """Of each problem the measurement with the most kernels, of two alike that without the other language's configs
-    (which has fewer rounds), then the later: products without an epilogue and in the dtype of their inputs, as torch.mm
-    computes them. Sorted by layout, dtype, N, K, M."""
+    """Of each problem the measurement with the most kernels; of two alike that in the dtype which the problem's key
+    names, then that without the other language's configs (which has fewer rounds), then the later. Products without an
+    epilogue and in the dtype of their inputs, as torch.mm computes them. Sorted by layout, dtype, N, K, M."""
     best: dict[str, tuple[tuple[int, bool, bool, str], Measured]] = {}
     for path, rows in files.items():
         plain = queries.timed_together([row for row in rows if row.problem.is_plain_product], "cold")

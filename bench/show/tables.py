@@ -51,6 +51,7 @@ NOT_SEARCHED = f"° {UNSEARCHED}"
 
 JOINT = "† joint fastest: no lead beyond intervals and run-to-run noise"
 FASTEST = f"* fastest, {JOINT}"
+MARKS = f"= a tie; {FASTEST}; {NOT_SEARCHED}"  # of speedup_cell
 
 NUMBER = re.compile(r"[+-]?\d[\d.]*[%°]?( .*)?")  # what a column to be set flush right begins with
 UNLIMITED = 1_000_000  # characters

@@ -9,7 +9,7 @@ from triton_vs_tilus.bench.rows.answers import Answer, is_kernel
 from triton_vs_tilus.bench.rows.frame import frame
 from triton_vs_tilus.bench.rows.queries import between_runs, contending, leading_timing, leads
 from triton_vs_tilus.bench.rows.row import ProblemRecord, Row
-from triton_vs_tilus.bench.show.tables import FASTEST, Table, extent, mark_fastest, naming, source_of, speedup_cell
+from triton_vs_tilus.bench.show.tables import MARKS, Table, extent, mark_fastest, naming, source_of, speedup_cell
 from triton_vs_tilus.common.kernel import LANGUAGES
 
 
@@ -28,7 +28,7 @@ def winners_table(rows: Sequence[Row], title: str) -> Table:
         lines.append([labels[line.problem] if line.is_baseline else "", line.contender, f"{line.median_us:.1f}", times])
     best = frozenset(index for index, fastest in enumerate(winners.fastest | winners.joint) if fastest)
     header = [what, "fastest of its language", f"us ({lead})", "times the\nbaseline"]
-    return Table(title, header, lines, best, foot=f"{source_of(rows)}; {FASTEST}")
+    return Table(title, header, lines, best, foot=f"{source_of(rows)}; {MARKS}")
 
 
 def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -> Table:

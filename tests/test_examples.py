@@ -1,5 +1,6 @@
-"""examples/router.py: the model's own routing on logits that `linear` has computed."""
+"""examples: the router's own routing on logits that `linear` has computed; and what each tells of its use."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from torch import nn
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+EXAMPLES = Path(__file__).parent.parent / "examples"
+sys.path.insert(0, str(EXAMPLES))
 
 import router
 
@@ -104,3 +106,16 @@ def test_models_of_transformers_decide_as_before(architecture, how, capsys):
     pytest.importorskip("transformers")
     assert router.main(["--model", architecture, "--tokens", "8", "--how", how]) == 0
     assert "16 of 16 decisions equal" in capsys.readouterr().out
+
+
+def test_without_tokens_there_is_nothing_to_route(capsys):
+    with pytest.raises(SystemExit):
+        router.main(["--tokens", "0"])
+    assert "--tokens is 0; accepted: 1 or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_every_example_tells_its_use(path):
+    """And does nothing else."""
+    told = subprocess.run([sys.executable, path, "--help"], capture_output=True, text=True, timeout=100)
+    assert told.returncode == 0 and told.stdout.startswith(f"usage: {path.name}") and not told.stderr
