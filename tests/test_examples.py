@@ -11,10 +11,11 @@ from torch import nn
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
-sys.path.insert(0, str(EXAMPLES))
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
 import router
+
+EXAMPLES = Path(router.__file__).parent
 
 
 class PlainTopKRouter(nn.Module):
