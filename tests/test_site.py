@@ -162,11 +162,20 @@ def shown(opened):
     """The page as it opens, in a window for a desk."""
     opened.told.clear()
     opened.set_viewport_size({"width": 1280, "height": 900})
-    opened.reload()
+    opened.goto("about:blank")  # what an address keeps, a reload would show again
+    opened.goto(page.PATH.as_uri())
     if page.PATH.as_uri() in opened.told:
         opened.told.remove(page.PATH.as_uri())
     yield opened
     assert opened.told == []
+
+
+def ask(shown, shape, flags):
+    """Fills in the form. flags: of bench/answer.py."""
+    for name, value in zip("mnk", shape.split("x"), strict=True):
+        shown.fill(f"#{name}", value)
+    for name, value in flags.items():
+        shown.check(f"#{name}") if value is True else shown.select_option(f"#{name}", value)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +189,11 @@ def shown(opened):
         ("16x8192x8192", {"op": "w4a16"}),
         ("32x256x7170", {}),
         ("4x4096x11008", {"op": "w4a16", "language": "triton"}),
+        ("64x64x16384", {}),
+        ("64x64x16384", {"layout": "kn", "epilogue": "relu"}),
+        ("32x256x7168", {"layout": "kn", "dtype": "fp32"}),
+        ("16x8192x8192", {}),
+        ("16x256x8192", {"op": "w4a16"}),
     ],
 )
 def test_the_box_says_what_the_command_says(shown, capsys, shape, flags):
@@ -188,12 +202,8 @@ def test_the_box_says_what_the_command_says(shown, capsys, shape, flags):
     ]
     assert run_command(command.main, [shape, *words]) == ExitCode.OK
     said = re.sub(r"\s+", " ", capsys.readouterr().out)
-    for name, value in zip("mnk", shape.split("x"), strict=True):
-        shown.fill(f"#{name}", value)
-    for name, value in flags.items():
-        shown.check(f"#{name}") if value is True else shown.select_option(f"#{name}", value)
-    box = [shown.locator("#answered > p").all_inner_texts(), shown.locator("#answered td").all_inner_texts()]
-    box += [shown.locator(f"#answered {tag}").all_inner_texts() for tag in ("th", "code")]
+    ask(shown, shape, flags)
+    box = [shown.locator(f"#answered {part}").all_inner_texts() for part in ("> p", "caption", "th", "td", "code")]
     parts = [re.sub(r"\s+", " ", part).strip() for of in box for part in of]
     words_of = lambda texts: Counter(" ".join(texts).split())  # noqa: E731
     assert words_of(parts) == words_of([said])
@@ -201,11 +211,133 @@ def test_the_box_says_what_the_command_says(shown, capsys, shape, flags):
         assert part in said
 
 
-def test_what_was_not_recorded_is_said(shown):
+def test_what_was_not_recorded_is_said_as_the_command_says_it(shown, capsys):
     shown.select_option("#dtype", "fp32")
-    assert "No row is of this kind and clock; there are: --layout kn (cold, graph); " in shown.inner_text("#answered")
+    assert run_command(command.main, ["32x256x7168", "--dtype", "fp32"]) == ExitCode.USAGE
+    said = " ".join(capsys.readouterr().err.split())
+    none, kinds, beside = shown.locator("#answered > p").all_inner_texts()
+    assert none == "Nothing recorded." and kinds.startswith(
+        "No row is of this kind and clock; there are: --layout kn ("
+    )
+    assert kinds.partition("there are: ")[2] in said and beside.startswith("Recorded at this shape with ")
+    assert said.endswith(beside)
+
+
+def test_sizes_that_nothing_can_be_said_of_are_told(shown):
     shown.fill("#m", "0")
     assert shown.inner_text("#answered") == "M, N and K are positive integers."
+    assert shown.get_attribute("#m", "aria-invalid") == "true" and not shown.is_visible("#measure")
+    shown.fill("#m", "")
+    assert shown.inner_text("#answered") == "M is empty."
+    shown.fill("#m", "16")
+    assert shown.get_attribute("#m", "aria-invalid") == "false" and shown.is_visible("#measure")
+
+
+def test_what_was_recorded_beside_is_asked_for_by_a_click(shown):
+    ask(shown, "64x64x16384", {})
+    shown.get_by_role("button", name="--layout kn --epilogue relu", exact=True).click()
+    assert [shown.input_value(f"#{name}") for name in ("op", "dtype", "layout", "epilogue")] == [
+        *("matmul", "bf16", "kn", "relu")
+    ]
+    assert "Recorded at exactly this shape" in shown.inner_text("#where")
+    ask(shown, "16x8192x8192", {"layout": "nk", "epilogue": "none"})
+    shown.get_by_role("button", name="--op w4a16", exact=True).click()
+    assert (shown.input_value("#op"), shown.input_value("#dtype")) == ("w4a16", "fp16")
+    assert "w4a16" in shown.locator("#answered p").first.inner_text()
+    shown.select_option("#dtype", "bf16")
+    assert "exactly this shape" in shown.inner_text("#where")
+
+
+def test_what_is_ranked_was_timed_together_and_the_first_is_the_fastest(shown):
+    ask(shown, "64x64x16384", {"layout": "kn", "epilogue": "relu"})
+    ranked, *others = shown.locator("#answered table").all()
+    name = shown.locator("#answered .winner").inner_text().partition(":")[0]
+    assert name in ranked.locator("tbody tr").first.inner_text() and others
+    ask(shown, "32x256x7168", {"layout": "nk", "epilogue": "none"})
+    ranked, *others = shown.locator("#answered table").all()
+    assert all(ranked.locator("tbody td:nth-child(2)").all_inner_texts()) and "H100" not in ranked.inner_text()
+    assert any("H100" in other.locator("caption").inner_text() for other in others)
+
+
+def test_the_first_click_in_the_box_after_typing_is_heard(shown):
+    shown.evaluate("""() => document.addEventListener("click", (event) => {
+        window.clicked = event.target.closest("a")?.getAttribute("href");
+        event.preventDefault();
+    })""")
+    shown.locator("#m").select_text()
+    shown.keyboard.type("512")
+    link = shown.locator("#answered a")
+    link.click()
+    assert shown.evaluate("window.clicked") == link.get_attribute("href")
+
+
+def kept(shown, said=None):
+    """Waits until the address has what was chosen, and is that which is said."""
+    shown.wait_for_function("address() === location.hash")
+    assert said is None or shown.evaluate("location.hash") == said
+
+
+def test_back_on_the_page_all_is_as_it_was(shown):
+    ask(shown, "512x256x7168", {"clock": "graph", "deterministic": True})
+    shown.select_option("#file", "h200/router-kn")
+    shown.select_option("#heat-clock", "graph")
+    shown.check("[name=view][value=triton]")
+    shown.locator("#map tbody button").nth(3).click()
+    shown.select_option("#pair", "semaphore")
+    shown.select_option("#rung", "64")
+    shown.select_option("#claims select", "contradicted")
+    shown.fill("#search", "torch")
+    parts = ["#measure", "#answered", "#heat-title", "#map", "#filter", "#chart", ".pair:visible h3", ".ladder:visible"]
+    parts += [".matrix:visible h3", "#claims .shown", "#mechanisms .shown", "#count"]
+    before = {part: shown.inner_text(part) for part in parts}
+    kept(shown)
+    shown.goto("data:text/html,elsewhere")
+    shown.told.clear()
+    shown.go_back()
+    shown.wait_for_load_state()
+    shown.told.clear()
+    assert {part: shown.inner_text(part) for part in parts} == before
+    shown.reload()
+    shown.told.clear()
+    assert {part: shown.inner_text(part) for part in parts} == before
+
+
+def linked(shown, said):
+    shown.goto("about:blank")
+    shown.goto(f"{page.PATH.as_uri()}#{said}")
+    shown.told.clear()
+
+
+def top(shown, section):
+    return shown.evaluate("(id) => document.getElementById(id).getBoundingClientRect().top", section)
+
+
+def test_a_link_shows_what_it_says(shown):
+    linked(shown, "m=16&n=8192&k=8192&op=w4a16")
+    assert shown.inner_text("#measure") == "python bench/answer.py 16x8192x8192 --op w4a16 --measure"
+    assert "exactly this shape" in shown.inner_text("#where")
+    said = "rows&m=512&file=h200/crossover&view=tilus&protocol=data_parallel&pair=atomic"
+    linked(shown, said)
+    assert shown.input_value("#file") == "h200/crossover" and shown.is_checked("[name=view][value=tilus]")
+    assert shown.inner_text("#filter").startswith("Chosen: ") and ", data_parallel. " in shown.inner_text("#filter")
+    assert shown.inner_text(".pair:visible h3").startswith("atomic") and abs(top(shown, "rows")) < 2
+    linked(shown, "m=77&file=none&pair=none&heat-clock=none&view=none&problem=none&protocol=none")
+    assert "77x256x7168" in shown.inner_text("#measure") and "(router-nk), all" in shown.inner_text("#filter")
+
+
+def test_sections_are_linked_to_without_losing_what_was_chosen(shown):
+    linked(shown, "matrix")
+    assert abs(top(shown, "matrix")) < 2 and shown.evaluate("location.hash") == "#matrix"
+    shown.fill("#m", "77")
+    kept(shown, "#matrix&m=77")
+    shown.click("nav a[href='#claims']")
+    shown.wait_for_function("location.hash === '#claims&m=77'")
+    assert abs(top(shown, "claims")) < 2 and shown.input_value("#m") == "77"
+    shown.evaluate("location.hash = '#rows&m=5'")
+    shown.wait_for_function("$('m').value === '5'")
+    assert abs(top(shown, "rows")) < 2 and "5x256x7168" in shown.inner_text("#measure")
+    shown.fill("#m", "32")
+    kept(shown, "#rows")
 
 
 def test_a_weight_of_4_bits_that_kernels_refuse_is_told(shown):
@@ -226,7 +358,7 @@ def test_a_weight_of_4_bits_that_kernels_refuse_is_told(shown):
 )
 def test_the_pair_below_the_heat_map_is_of_the_operation_that_it_shows(shown, file, protocol, pair):
     shown.select_option("#file", file)
-    shown.click(f'#map button[title="{protocol}"]')
+    shown.click(f'#map button[data-key="{protocol}"]')
     assert shown.input_value("#pair") == pair
 
 
@@ -254,6 +386,99 @@ def test_the_heat_map_is_the_matrix_and_filters_what_is_below(shown):
     shown.select_option("#file", "h200/crossover")
     assert "(crossover)" in shown.inner_text("#filter")
     assert shown.locator(".matrix:visible").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "names"),
+    [
+        ("router-nk", {"sliced_k", "decompose_k", "decompose_k.vector_pdl", "semaphore", "stream_k", "cluster"}),
+        ("w4a16-square", {"w4a16.semaphore", "w4a16.atomic"}),
+        ("or_reduce-int64", {"or_reduce"}),
+        ("models", {"linear"}),
+    ],
+)
+def test_columns_of_the_heat_map_are_named_by_their_kernels(shown, file, names):
+    (rows,) = queries.recorded(f"h200:{file}").values()
+    shown.select_option("#file", f"h200/{file}")
+    for head in shown.locator("#map thead button").all():
+        protocol, name = head.get_attribute("data-key"), head.inner_text()
+        of_column = {
+            row.contender.partition("/")[2] for row in rows if row.protocol == protocol and row.language != "torch"
+        }
+        assert all(kernel.startswith(name) for kernel in of_column) and f"protocol {protocol}" in head.get_attribute(
+            "title"
+        )
+    assert names <= set(shown.locator("#map thead button").all_inner_texts())
+    head = shown.locator("#map thead button").first
+    head.click()
+    assert f", {shown.locator('#map thead button').first.inner_text()}. " in shown.inner_text("#filter")
+
+
+@pytest.mark.parametrize("view", ["ratio", "triton"])
+def test_what_is_within_noise_has_no_shade(shown, view):
+    (rows,) = queries.recorded(page.FIRST).values()
+    latest = [row for group in queries.by_problem(rows).values() for row in group]
+    timed = sorted(queries.passed(queries.contending(latest), "cold"), key=lambda row: row.timing["cold"].median_us)
+    shown.check(f"[name=view][value={view}]")
+    ties = 0
+    for cell in shown.locator("#map td button").all():
+        problem, protocol = cell.get_attribute("data-key").split(", ")
+        here = [row for row in timed if row.problem.name == problem]
+        best = {row.language: row for row in reversed(here) if row.protocol == protocol}
+        baseline = next(row for row in here if row.is_baseline)
+        pair = [best["triton"], best["tilus"] if view == "ratio" else baseline]
+        tie = not any(queries.leads(one, other, "cold") for one, other in (pair, pair[::-1]))
+        assert ("no lead" in cell.get_attribute("aria-label")) is tie, cell.get_attribute("title")
+        assert (cell.get_attribute("style") is None) is tie
+        ties += tie
+    assert 0 < ties < shown.locator("#map td button").count()
+    share = f"{queries.between_runs('NVIDIA H200')['cold']:.1%}".replace("%", " %")
+    assert f"{share} between runs (cold L2)" in shown.inner_text("#heat")
+    assert f"NVIDIA H200: {share} cold L2" in shown.inner_text("#method")
+
+
+def test_each_section_says_what_it_follows_and_does_so(shown):
+    shown.click('#map button[data-key="serial"]')
+    follows = {
+        section.get_attribute("id"): section.locator(".follows").inner_text()
+        for section in shown.locator("main > section:not(#answer):not(#heat):not(#method)").all()
+    }
+    unfiltered = {name for name, said in follows.items() if said == "Not filtered by the heat map."}
+    assert unfiltered == {"claims", "languages"}
+    notes = set(shown.locator("#mechanisms tbody tr:visible td:first-child").all_inner_texts())
+    assert notes == {"semaphore"} and shown.input_value("#pair") == "semaphore"
+    assert "best tilus, semaphore alone" in shown.inner_text("#chart .legend")
+    assert set(shown.locator(".matrix:visible td:first-child:visible").all_inner_texts()) >= {"serial"}
+    assert shown.inner_text("#claims .shown").startswith(f"{shown.locator('#claims tbody tr').count()} of ")
+    shown.select_option("#note", "atomic")
+    shown.select_option("#heat-clock", "graph")  # leaves a choice of the reader's alone
+    assert shown.input_value("#note") == "atomic"
+    shown.click("#clear")
+    assert shown.input_value("#note") == "" and "alone" not in shown.inner_text("#chart .legend")
+    rung = shown.input_value("#rung")
+    shown.select_option("#file", "h200/crossover")
+    shown.locator("#map tbody th button").first.click()
+    assert shown.input_value("#rung") == rung and f"Of data set {page.FIRST} alone" in follows["ladder"]
+
+
+def test_the_keyboard_goes_on_where_it_was(shown):
+    shown.locator('#map button[data-key="serial"]').press("Enter")
+    assert shown.evaluate("document.activeElement.dataset.key") == "serial"
+    shown.locator("#clear").press("Enter")
+    assert shown.evaluate("$('map').contains(document.activeElement)")
+    while shown.locator("#further").is_visible():
+        shown.locator("#further").press("Enter")
+    assert shown.evaluate("document.activeElement.contains($('all'))") is True
+    assert shown.evaluate("document.activeElement !== document.body")
+
+
+@pytest.mark.parametrize("section", ["claims", "mechanisms", "rows"])
+def test_heads_of_long_tables_stay(shown, section):
+    wide = shown.locator(f"#{section} .wide").last
+    wide.evaluate("(each) => { each.scrollTop = 2000; }")
+    assert wide.evaluate("(each) => each.scrollTop") > 1000
+    assert abs(wide.locator("th").first.bounding_box()["y"] - wide.bounding_box()["y"]) < 2
+    assert shown.evaluate("document.documentElement.scrollHeight") < 14_000
 
 
 def test_a_file_without_kernels_of_this_project_shows_its_contenders(shown):
@@ -578,10 +803,7 @@ def test_every_control_changes_the_page_without_an_error(shown, kind):
 )
 def test_names_in_the_box_fit_a_phone_unbroken(shown, shape, flags):
     shown.set_viewport_size({"width": 360, "height": 800})
-    for name, value in zip("mnk", shape.split("x"), strict=True):
-        shown.fill(f"#{name}", value)
-    for name, value in flags.items():
-        shown.select_option(f"#{name}", value)
+    ask(shown, shape, flags)
     assert shown.evaluate("document.documentElement.scrollWidth") <= 360
     assert shown.evaluate("(() => { const box = $('answered'); return box.scrollWidth <= box.clientWidth; })()")
     call = shown.locator("#answered pre")

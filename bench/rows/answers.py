@@ -143,12 +143,14 @@ def answer(
         asked = [flags_of(problem) or kind_of(problem), f"--clock {timing}"]
         asked += [f"--language {name}" for name in languages if len(languages) < len(LANGUAGES)]
         asked += ["--deterministic"] * deterministic
-        flags = ", ".join(other_flags(problem, of_one))
-        here = f"; at this very shape {flags}" if flags else ""
-        accepted = f"accepted, with the clocks: {kinds_of(of_one, problem.op)}{here}"
+        accepted = f"accepted, with the clocks: {kinds_of(of_one, problem.op)}"
+        if flags := other_flags(problem, products_by_shape(of_one)):
+            accepted += f". {recorded_with(flags)}"
         raise ValueError(f"no row is of {' '.join(asked)}; {accepted}")
     made = nearest(problem, timing, found, files, deterministic)
-    return made if made.apart == 0 else replace(made, other_flags=other_flags(problem, of_one))
+    if made.apart == 0:
+        return made
+    return replace(made, other_flags=other_flags(problem, products_by_shape(of_one)))
 
 
 def of_device(files: Files, device: str | None = None) -> dict[Path, Sequence[Row]]:
@@ -226,12 +228,36 @@ def _untimed(made: Answer, there: Files) -> tuple[str, ...]:
     return tuple(name for name in LANGUAGES if name in {row.language for row in here} - timed)
 
 
-def other_flags(problem: Product, files: Files) -> tuple[str, ...]:
-    """What asks for the products of the very sizes that were recorded, and are of another kind."""
-    sizes = tuple(problem.fields[size] for size in SIZES)
-    recorded = {row.problem for rows in files.values() for row in rows if is_kernel(row) and row.problem.shape == sizes}
-    found = {flags_of(record) for record in recorded if record.op == problem.op == MATMUL}
-    return tuple(sorted(filter(None, found - {flags_of(problem)})))
+def products_by_shape(files: Files) -> dict[tuple[int, ...], set[ProblemRecord]]:
+    """By (m, n, k) the products that kernels of this project were timed at."""
+    found: dict[tuple[int, ...], set[ProblemRecord]] = defaultdict(set)
+    for row in (row for rows in files.values() for row in rows if is_kernel(row) and row.problem.op in PRODUCTS):
+        found[row.problem.shape].add(row.problem)
+    return found
+
+
+def other_flags(problem: Product, recorded: Mapping[tuple[int, ...], Iterable[ProblemRecord]]) -> tuple[str, ...]:
+    """What asks for the products of the very sizes that were recorded, and are of another kind. recorded: as
+    products_by_shape gives them."""
+    here = recorded.get(tuple(problem.fields[size] for size in SIZES), ())
+    found = set()
+    for record in here:
+        flags = _flags_of_record(record)
+        if flags is None or _kind_of_record(record) == kind_of(problem):
+            continue
+        # What is left out because it is the default has to be said to who asked for another.
+        if record.op == MATMUL != problem.op:
+            flags = f"--op {MATMUL} {flags}"
+        if problem.fields["dtype"] == "fp32" and "--dtype" not in flags:
+            flags += f" --dtype {record.dtype}"
+        found.add(flags)
+    return tuple(sorted(found))
+
+
+def recorded_with(flags: Iterable[str]) -> str:
+    """That what these flags ask for was recorded, where what was asked for was not. Nothing without flags."""
+    listed = ", ".join(flags)
+    return f"Recorded at this shape with {listed}." if listed else ""
 
 
 @cache

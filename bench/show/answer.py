@@ -1,16 +1,19 @@
 """An answer as a screen: who is fastest and by how much, why, and the lines that call it."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from textwrap import wrap
 
 from triton_vs_tilus.bench.cli import WIDTH
 from triton_vs_tilus.bench.ops import BASELINES, MATMUL, OPS, W4A16
-from triton_vs_tilus.bench.rows.answers import SIZES, Answer, Product, is_kernel, written_in
+from triton_vs_tilus.bench.rows import queries
+from triton_vs_tilus.bench.rows.answers import SIZES, Answer, Product, is_kernel, recorded_with, written_in
 from triton_vs_tilus.bench.rows.row import LANGUAGES, TEMPERATURES, Row
 
 LEAST_WIDTH = 16  # characters of a column that is wrapped
 FAR = 2.0  # apart, from where a time says little
-NOT_NEAR = "Nothing of this kind was recorded near this shape: --measure, on a GPU, times it. The nearest:"
+NOT_NEAR = "No recorded shape is near yours: --measure, on a GPU, times it. The nearest, for orientation only:"
+CELLS = ("contender", "us", "x cuBLAS (95 %)", "config")
 CONFIGS = {
     "search": "searched for that shape",
     "tuned": "searched for that shape",
@@ -36,16 +39,17 @@ MULTIPROCESSORS = 132  # of Hopper: that of common.space, which comes with torch
 def screen(problem: Product, answer: Answer, language: str | None) -> Iterator[str]:
     """Lines of at most WIDTH characters. Of a problem that is far from all rows no more than what the nearest took."""
     far = answer.apart >= FAR
-    others = f"Recorded at this shape with {', '.join(answer.other_flags)}." if answer.other_flags else ""
+    others = recorded_with(answer.other_flags)
     if far:
         yield from wrap(others, WIDTH, break_on_hyphens=False)
         yield NOT_NEAR
     yield from head_lines(problem, answer)
-    yield _where(problem, answer)
+    yield where_line(problem, answer)
     if not far:
         yield from wrap(others, WIDTH, break_on_hyphens=False)
     yield ""
     yield from table_lines(answer, language)
+    yield from beside_lines(answer, language)
     yield ""
     if not far:
         yield from why_lines(answer)
@@ -68,7 +72,8 @@ def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
     as_fast = [_named(row) for row in others if not (_is_torch(row) and _is_torch(fastest))]
     if as_fast:
         more = f" and {len(as_fast) - 1} more" if len(as_fast) > 1 else ""
-        yield f"As fast, within run-to-run noise: {as_fast[0]}{more}."
+        noise = f"{queries.noise(fastest, answer.timing):.1%}".replace("%", " %")
+        yield f"As fast, within run-to-run noise ({noise}): {as_fast[0]}{more}."
 
 
 def source_line(answer: Answer) -> str:
@@ -86,57 +91,79 @@ def _in_torch(problem: Product) -> str:
     return "torch.mm" if epilogue == "none" else f"torch.mm, then {epilogue} in torch"
 
 
-def _where(problem: Product, answer: Answer) -> str:
+def where_line(problem: Product, answer: Answer) -> str:
     record, clock = answer.fastest.problem, TEMPERATURES[answer.timing]
     other = "" if record.dtype == problem.fields["dtype"] else f" in {record.dtype}"
     if answer.apart == 0:
-        return f"Recorded at this very problem, {clock}." if not other else f"Recorded at these sizes{other}, {clock}."
-    pairs = {size.upper(): (problem.fields[size], record.fields[size]) for size in SIZES}
-    ratios = ", ".join(
-        f"{name} {_ratio(there / here)} times yours" for name, (here, there) in pairs.items() if here != there
-    )
-    return f"Recorded at {record.m}x{record.n}x{record.k}{other} ({ratios}), {clock}."
-
-
-def _ratio(value: float) -> str:
-    """To 2 digits, or as many as tell it from 1."""
-    texts = (f"{value:.{digits}g}" for digits in range(2, 17))
-    return next((text for text in texts if text != "1"), "1")
+        return f"Recorded at exactly this shape{other}, {clock}."
+    asked = "x".join(str(problem.fields[size]) for size in SIZES)
+    return f"Recorded at {record.m}x{record.n}x{record.k}{other} (you asked {asked}), {clock}."
 
 
 def table_lines(answer: Answer, language: str | None) -> Iterator[str]:
-    table = cells(answer, language)
+    """What was timed together with the fastest."""
+    table = [CELLS, *cells(answer, language)]
     width = max(len(label) for label, *_ in table)
-    head = f"{'':{width}}  {'us':>6}  {'x cuBLAS (95 %)':<16}  "
-    yield f"{head}config"
     for label, us, times, config in table:
+        head = f"{label:{width}}  {us:>6}  {times:<16}  "
         first, *others = wrap(config, max(WIDTH - len(head), LEAST_WIDTH), break_long_words=False) or [""]
-        yield f"{label:{width}}  {us:>6}  {times:<16}  {first}".rstrip()
+        yield f"{head}{first}".rstrip()
         yield from (f"{'':{len(head)}}{part}" for part in others)
 
 
+def beside_lines(answer: Answer, language: str | None) -> Iterator[str]:
+    """What was timed elsewhere, each place by itself and behind a blank line."""
+    for title, lines in beside(answer, language):
+        width = max(len(label) for label, _ in lines)
+        yield from ("", title, *(f"{label:{width}}  {times}" for label, times in lines))
+
+
 def cells(answer: Answer, language: str | None) -> list[tuple[str, str, str, str]]:
-    """Label, microseconds, times cuBLAS with the 95 % interval, origin of the config; of the fastest, the best of each
-    language, of the references, of what torch offers and cuBLAS, each once, then the floor and the languages that were
-    not timed with this clock."""
+    """CELLS of the fastest, the best of each language, of the references and of what torch offers, and of cuBLAS, each
+    once, then of the floor and the languages that were not timed with this clock. All were timed together, so that
+    none leads the fastest."""
+    baseline = answer.baseline
+    made: list[tuple[str, str, str, str]] = []
+    for label, row in _labeled(answer, language):
+        if row in answer.rows:
+            times = "1.00" if row is baseline else _times(answer, row)
+            made.append((label, f"{answer.us(row):.1f}", times, _config(row)))
+    floor = baseline.floor[answer.timing].read_us
+    made.append(("floor, reads the least bytes", f"{floor:.1f}", f"{answer.us(baseline) / floor:.2f}", ""))
+    asked = [name for name in answer.untimed if language in (None, name)]
+    return [*made, *((f"{name}: not timed with this clock", "", "", "") for name in asked)]
+
+
+def beside(answer: Answer, language: str | None) -> list[tuple[str, list[tuple[str, str]]]]:
+    """What was not timed together with the fastest: by where it was, in a title's words, label and times cuBLAS. Of two
+    runs ratios alone are compared."""
+    here = answer.fastest.environment.device
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for label, row in _labeled(answer, language):
+        if row not in answer.rows:
+            device = row.environment.device
+            title = "In another run" if device == here else f"On {device}"
+            found[f"{title}, the ratio to its own cuBLAS alone:"].append((label, _times(answer, row)))
+    return list(found.items())
+
+
+def _labeled(answer: Answer, language: str | None) -> Iterator[tuple[str, Row]]:
+    """What stands in the tables, the fastest first, with its label."""
     baseline, reference = answer.baseline, answer.best_reference or answer.elsewhere
-    asked = [name for name in LANGUAGES if language in (None, name)]
     labels = {row.contender: ("", row) for row in answer.of_torch if language is None}
     labels[answer.fastest.contender] = "fastest", answer.fastest
     if reference is not None:
         labels[reference.contender] = "best reference", reference
     labels[baseline.contender] = "cuBLAS", baseline
+    asked = [name for name in LANGUAGES if language in (None, name)]
     labels |= {row.contender: (f"best {name}", row) for name in asked if (row := answer.best_of(name)) is not None}
-    made = []
     for label, row in sorted(labels.values(), key=lambda one: one[1].timing[answer.timing].speedup, reverse=True):
-        timing = row.timing[answer.timing]
-        times = f"{timing.speedup:.2f} ({timing.speedup_low:.2f}-{timing.speedup_high:.2f})"
-        together = row in answer.rows  # of two runs ratios alone are compared
-        us, told = (f"{timing.median_us:.1f}", _config(row)) if together else ("", _run(answer, row))
-        made.append((f"{label}: {_named(row)}".removeprefix(": "), us, "1.00" if row is baseline else times, told))
-    floor = baseline.floor[answer.timing].read_us
-    made.append(("floor, reads the least bytes", f"{floor:.1f}", f"{answer.us(baseline) / floor:.2f}", ""))
-    return [*made, *((f"{name}: not timed with this clock", "", "", "") for name in answer.untimed if name in asked)]
+        yield f"{label}: {_named(row)}".removeprefix(": "), row
+
+
+def _times(answer: Answer, row: Row) -> str:
+    timing = row.timing[answer.timing]
+    return f"{timing.speedup:.2f} ({timing.speedup_low:.2f}-{timing.speedup_high:.2f})"
 
 
 def _config(row: Row) -> str:
@@ -147,12 +174,6 @@ def _config(row: Row) -> str:
         return ""
     measured = row.message.partition("measured at ")[2].partition(" ")[0]
     return CONFIGS["tuned" if measured == row.problem.name else "nearest"]
-
-
-def _run(answer: Answer, row: Row) -> str:
-    """Of what was not timed together with the fastest."""
-    device = row.environment.device
-    return "another run" if device == answer.fastest.environment.device else f"on {device.removeprefix('NVIDIA ')}"
 
 
 def _named(row: Row) -> str:
@@ -181,8 +202,8 @@ def why_lines(answer: Answer) -> Iterator[str]:
     if unsplit is not None and unsplit.config is not None:
         tiles = _tiles(unsplit)
         yield (
-            f"     Without a split: {answer.us(unsplit):.1f} us, {unsplit.contender}, "
-            f"{tiles} {'tile' if tiles == 1 else 'tiles'} of C for {MULTIPROCESSORS} multiprocessors."
+            f"     Without split-K: {answer.us(unsplit):.1f} us, {unsplit.contender}, "
+            f"{tiles} {'tile' if tiles == 1 else 'tiles'} of C on {MULTIPROCESSORS} SMs."
         )
     note = _file(fastest) if is_kernel(fastest) else "linear" if _by_linear(fastest) else "references"
     yield f"     More: notes/{note}.md"
@@ -219,8 +240,8 @@ def _next_lines(answer: Answer) -> Iterator[str]:
     if (other := answer.runner_up) is not None:
         yield f"Next, {other.contender}: {_launches(other)}{_lead(answer, other)}."
     if (twin := answer.twin) is not None:
-        why = "" if twin in answer.joint else "; why: the note"
-        yield f"Same in {twin.language}, {_kernel(twin)}: {_lead(answer, twin)}{why}."
+        why = "" if twin in answer.joint else "; see the note for the reason"
+        yield f"Same in {twin.language} ({_kernel(twin)}): {_lead(answer, twin)}{why}."
 
 
 def _lead(answer: Answer, row: Row) -> str:
@@ -262,8 +283,8 @@ def call_lines(problem: Product, row: Row) -> Iterator[str]:
     if written_in(row) in LANGUAGES:
         if is_kernel(row):
             yield ""
-        taken = "that or another" if is_kernel(row) else "a kernel"
-        yield f"    from triton_vs_tilus.kernels_{written_in(row)} import linear   # {taken} or torch, by the rows"
+        taken = "this kernel, another" if is_kernel(row) else "a kernel"
+        yield f"    from triton_vs_tilus.kernels_{written_in(row)} import linear   # picks {taken} or torch.mm"
         yield f"    y = {_linear_call(problem)}"
 
 

@@ -69,59 +69,76 @@ function fixed(value, digits) {
 
 // --- The answer -------------------------------------------------------------------------------------------------
 
-// As Python's format(x, ".2g"): two digits, the even one of two that are equally near.
-function twoDigits(x) {
-  let exponent = Math.floor(Math.log10(x));
-  const scaled = x / 10 ** (exponent - 1);
-  let digits = Math.floor(scaled);
-  const rest = scaled - digits;
-  if (rest > 0.5 || (rest === 0.5 && digits % 2)) digits += 1;
-  if (digits === 100) { digits = 10; exponent += 1; }
-  if (exponent >= -4 && exponent < 2) return String(Number((digits * 10 ** (exponent - 1)).toPrecision(2)));
-  const sign = exponent < 0 ? "-" : "+";
-  return `${digits / 10}e${sign}${String(Math.abs(exponent)).padStart(2, "0")}`;
-}
-
-// Or as many as tell it from 1.
-function ratioText(x) {
-  const near = twoDigits(x);
-  return near === "1" ? String(Array.from({ length: 14 }, (_, i) => Number(x.toPrecision(i + 3))).find((value) => value !== 1) ?? 1) : near;
-}
-
 function whereLine(asked, sizes, apart, dtype, clock) {
   const other = dtype === $("dtype").value ? "" : ` in ${dtype}`;
-  const where = `${D.clocks[clock]}.`;
-  if (apart === 0) return other ? `Recorded at these sizes${other}, ${where}` : `Recorded at this very problem, ${where}`;
-  const ratios = ["M", "N", "K"].flatMap((name, i) =>
-    asked[i] === sizes[i] ? [] : [`${name} ${ratioText(sizes[i] / asked[i])} times yours`]);
-  return `Recorded at ${sizes.join("x")}${other} (${ratios.join(", ")}), ${where}`;
+  return apart === 0 ? `Recorded at exactly this shape${other}, ${D.clocks[clock]}.`
+    : `Recorded at ${sizes.join("x")}${other} (you asked ${asked.join("x")}), ${D.clocks[clock]}.`;
 }
 
+const isFourBits = () => $("op").value === "w4a16";
+const usualDtype = () => isFourBits() ? "fp16" : "bf16";
+const kindAsked = () => D.asked[isFourBits() ? `w4a16 ${$("dtype").value}`
+  : ["matmul", ...["dtype", "layout", "epilogue"].map((id) => $(id).value)].join(" ")];
+
+// Asks for what flags of bench/answer.py ask for, by a clock that it was timed with.
+function askFor(flags) {
+  const asked = Object.fromEntries([...flags.matchAll(/--(\w+) (\w+)/g)].map(([, name, value]) => [name, value]));
+  $("op").value = asked.op ?? "matmul";
+  const usual = { dtype: usualDtype(), layout: "nk", epilogue: "none" };
+  for (const [name, value] of Object.entries(usual)) $(name).value = asked[name] ?? value;
+  const clocks = Object.keys(D.clocks).filter((clock) => D.answers[`${kindAsked()}/${clock}//0`]);
+  if (clocks.length && !clocks.includes($("clock").value)) $("clock").value = clocks[0];
+  answered();
+  $("answered").focus();
+}
+// A line whose flags are buttons that ask for them.
+function flagged(line) {
+  return element("p", {}, ...line.split(/(--\w+ \w+(?: --\w+ \w+)*)/).map((part, i) =>
+    i % 2 ? element("button", { type: "button", class: "flags", onclick: () => askFor(part) }, part) : part));
+}
+
+function boxTable(lines, ...heads) {
+  return element("table", {}, ...heads, element("tbody", {}, ...lines.map(([label, ...cells]) => element("tr", {},
+    element("th", { scope: "row" }, ...breakable(text(label))),
+    ...cells.map((cell) => element("td", {}, ...breakable(text(cell))))))));
+}
+
+// What is wrong with the sizes, and of which: null where nothing is.
+function refused() {
+  const wrong = ["m", "n", "k"].find((id) => !(Number.isInteger(Number($(id).value)) && Number($(id).value) > 0));
+  if (wrong) return [wrong, $(wrong).value === "" ? `${wrong.toUpperCase()} is empty.` : "M, N and K are positive integers."];
+  const odd = isFourBits() && ["n", "k"].find((id) => $(id).value % D.multiples[id]);
+  return odd ? [odd, `${odd.toUpperCase()} is ${$(odd).value}; accepted with a weight of 4 bits: multiples of ${D.multiples[odd]}.`] : null;
+}
+
+let toBeHeard;
 function answered() {
   const value = (id) => $(id).value;
-  const fourBits = value("op") === "w4a16";
-  $("layout").disabled = $("epilogue").disabled = fourBits;
+  $("layout").disabled = $("epilogue").disabled = isFourBits();
   const asked = ["m", "n", "k"].map((id) => Number(value(id)));
-  const out = $("answered");
+  const wrong = refused();
+  for (const id of ["m", "n", "k"]) $(id).setAttribute("aria-invalid", String(wrong?.[0] === id));
+  $("timing").hidden = Boolean(wrong);
+  const said = wrong ? [element("p", {}, wrong[1])] : answerTo(asked);
+  $("answered").replaceChildren(...said);
+  clearTimeout(toBeHeard);  // a screen reader hears the first line, and no more than that, when typing has ended
+  toBeHeard = setTimeout(() => { $("heard").textContent = said[0].textContent; }, 300);
   const flag = (name, usual) => value(name) === usual || $(name).disabled ? [] : [`--${name}`, value(name)];
-  const words = [asked.join("x"), ...flag("op", "matmul"), ...flag("dtype", fourBits ? "fp16" : "bf16"),
+  const words = [asked.join("x"), ...flag("op", "matmul"), ...flag("dtype", usualDtype()),
     ...flag("layout", "nk"), ...flag("epilogue", "none"), ...flag("clock", "cold"), ...flag("language", ""),
     ...($("deterministic").checked ? ["--deterministic"] : [])];
   $("measure").textContent = `python bench/answer.py ${words.join(" ")} --measure`;
-  if (!asked.every((size) => Number.isInteger(size) && size > 0)) {
-    return out.replaceChildren(element("p", {}, "M, N and K are positive integers."));
-  }
-  const odd = fourBits && ["n", "k"].find((size) => value(size) % D.multiples[size]);
-  if (odd) {
-    const refused = `${odd.toUpperCase()} is ${value(odd)}; accepted with a weight of 4 bits: multiples of ${D.multiples[odd]}.`;
-    return out.replaceChildren(element("p", {}, refused));
-  }
-  const kind = D.asked[fourBits ? `w4a16 ${value("dtype")}`
-    : `matmul ${value("dtype")} ${value("layout")} ${value("epilogue")}`];
+}
+
+function answerTo(asked) {
+  const value = (id) => $(id).value;
+  const kind = kindAsked();
   const found = D.answers[`${kind}/${value("clock")}/${value("language")}/${Number($("deterministic").checked)}`];
+  const beside = D.recordedWith[asked.join("x")]?.[kind];
+  const others = beside === undefined || !text(beside) ? [] : [flagged(text(beside))];
   if (!found) {
-    const none = `No row is of this kind and clock; there are: ${D.kinds[value("op")]}.`;
-    return out.replaceChildren(element("p", { class: "winner" }, "Nothing recorded."), element("p", {}, none));
+    return [element("p", { class: "winner" }, "Nothing recorded."),
+      flagged(`No row is of this kind and clock; there are: ${D.kinds[value("op")]}.`), ...others];
   }
   let apart = Infinity, taken = null;
   for (const entry of found) {
@@ -129,17 +146,18 @@ function answered() {
     const better = distance === apart && entry[3] === value("dtype") && taken[3] !== value("dtype");
     if (distance < apart || better) [apart, taken] = [distance, entry];
   }
-  const [head, cells, why, call, source] = taken[4];
+  const [head, cells, elsewhere, why, call, source] = taken[4];
   const far = apart >= D.far;
-  out.replaceChildren(
-    ...[...(far ? [D.notNear] : []), ...head.map(text)].map((line, i) =>
-      element("p", { class: i ? "more-said" : "winner" }, ...breakable(line))),
+  const lines = [...(far ? [D.notNear] : []), ...head.map(text)].map((line, i) =>
+    element("p", { class: i ? null : far ? "not-near" : "winner" }, ...breakable(line)));
+  const hint = apart === 0 ? [] : others;
+  return [
+    ...(far ? hint : []),
+    ...lines,
     element("p", { id: "where" }, whereLine(asked, taken.slice(0, 3), apart, taken[3], value("clock"))),
-    element("table", {},
-      element("thead", {}, element("tr", {}, ...["", "us", "x cuBLAS (95 %)", "config"].map((name, i) =>
-        element("th", { scope: "col", class: i === 1 ? "number" : null }, name)))),
-      element("tbody", {}, ...cells.map((line) => element("tr", {}, ...line.map((cell, i) =>
-        element("td", { class: i === 1 ? "number" : null }, ...breakable(text(cell)))))))),
+    ...(far ? [] : hint),
+    boxTable(cells, element("thead", {}, element("tr", {}, ...D.cells.map((name) => element("th", { scope: "col" }, name))))),
+    ...elsewhere.map(([title, lines]) => boxTable(lines, element("caption", {}, text(title)))),
     ...(far ? [] : [
       element("p", {}, "Why: ", ...why.flatMap((line) => {
         const note = text(line).match(/^More: notes\/(.*)$/);
@@ -148,7 +166,7 @@ function answered() {
       element("pre", { tabindex: 0, role: "group", "aria-label": "The call" }, element("code", {}, ...breakable(text(call)))),
     ]),
     element("p", { class: "small" }, ...breakable(text(source))),
-  );
+  ];
 }
 
 // --- Rows -------------------------------------------------------------------------------------------------------
@@ -159,17 +177,21 @@ for (const file of D.files) {
     file, problem, contender: text(contender), language: text(language), protocol: text(protocol),
     config: text(config), from: text(from), status: text(status),
     command: text(command).replaceAll("{}", text(contender)), contends: Boolean(contends), hollow: Boolean(hollow),
-    timing: Object.fromEntries(Object.entries(timing).map(([clock, [us, q1, q3, speedup, low, high, verdict, floor]]) =>
-      [clock, { us, q1, q3, speedup, low, high, verdict: text(verdict), floor }])),
+    timing: Object.fromEntries(Object.entries(timing).map(([clock, [us, q1, q3, speedup, low, high, verdict, floor, noise]]) =>
+      [clock, { us, q1, q3, speedup, low, high, verdict: text(verdict), floor, noise: file.noise[noise] }])),
   }));
 }
-const state = { file: D.files.find((file) => file.name.endsWith(`/${D.first}`)) || D.files[0], clock: "cold",
-  problem: null, protocol: null };
+const FIRST = D.files.find((file) => file.name.endsWith(`/${D.first}`));
+const state = { file: FIRST, clock: "cold", problem: null, protocol: null };
 const nameOf = (problem) => state.file.problems[problem][0];
 const labelOf = (problem) => state.file.problems[problem][4];
 const fastest = (rows) => rows.reduce((best, row) =>
   !best || row.timing[state.clock].us < best.timing[state.clock].us ? row : best, null);
 const isBaseline = (row) => row.timing[state.clock]?.verdict === "baseline";
+// As bench/rows/queries.py has it, of two timings: shorter by more than both intervals, and by more than the noise.
+const leads = (one, other) => other.high < one.low && other.us > one.us * (1 + one.noise);
+// What the kernels of a protocol are called in this file.
+const columnOf = (protocol) => D.columns[state.file.op]?.[protocol] ?? protocol;
 const timed = () => state.file.rows.filter((row) => row.timing[state.clock] && row.contends);
 
 // --- Heat map ---------------------------------------------------------------------------------------------------
@@ -186,7 +208,14 @@ function cellOf(rows, view, problem, protocol) {
   return shown.every(Boolean) ? shown : null;
 }
 
+// What the kernels of a column do, by the step of the ladder that they are.
+function changeOf(column) {
+  const step = Object.keys(D.changes).find((kernel) => kernel.startsWith(column.replace("w4a16.", "")));
+  return step ? `: ${D.changes[step]}` : "";
+}
+
 function heatMap() {
+  const baselines = timed().filter(isBaseline);
   const rows = timed().filter((row) => LANGUAGES.includes(row.language) && !isBaseline(row));
   const protocols = D.protocols.filter((name) => rows.some((row) => row.protocol === name));
   const problems = state.file.problems.map((_, problem) => problem);
@@ -205,24 +234,29 @@ function heatMap() {
   }
   const pressed = (problem, protocol) =>
     String(state.problem === problem && state.protocol === protocol && (problem !== null || protocol !== null));
-  const heads = protocols.map((protocol) => element("button", { type: "button", title: protocol,
-    "aria-pressed": pressed(null, protocol), onclick: () => ask(null, protocol) }, protocol));
+  const heads = protocols.map((protocol) => element("button", { type: "button", "data-key": protocol,
+    title: `protocol ${protocol}${changeOf(columnOf(protocol))}`,
+    "aria-pressed": pressed(null, protocol), onclick: () => ask(null, protocol) }, columnOf(protocol)));
   const lines = problems.map((problem) => {
     const name = nameOf(problem);
     const cells = protocols.map((protocol) => {
       const shown = cellOf(rows, view.value, problem, protocol);
       if (!shown) return null;
       const [times, other] = shown.map((row) => row.timing[state.clock]);
+      const against = other ?? baselines.find((row) => row.problem === problem).timing[state.clock];
+      const tie = !leads(times, against) && !leads(against, times);
       const ratio = other ? other.us / times.us : times.speedup;
       const hollow = shown.some((row) => row.hollow) ? "°" : "";
       const told = other ? `tilus ${fixed(ratio, 2)} times as fast as Triton`
         : `${shown[0].contender}: ${fixed(times.us, 1)} us, ${fixed(ratio, 2)} times the baseline`;
+      const title = `${name}, ${columnOf(protocol)}: ${told}${tie ? ", no lead" : ""}`;
       return element("button", { type: "button", "aria-pressed": pressed(problem, protocol),
-        onclick: () => ask(problem, protocol), style: shadeOf(ratio), title: `${name}, ${protocol}: ${told}`,
-        "aria-label": `${name}, ${protocol}: ${told}${hollow ? ", config not searched" : ""}`,
+        "data-key": `${name}, ${protocol}`, onclick: () => ask(problem, protocol), title,
+        style: tie ? null : shadeOf(ratio), class: tie ? "tie" : null,
+        "aria-label": title + (hollow ? ", config not searched" : ""),
       }, fixed(ratio, 2) + hollow);
     });
-    return [element("button", { type: "button", title: name, "aria-label": name,
+    return [element("button", { type: "button", "data-key": name, title: name, "aria-label": name,
       "aria-pressed": pressed(problem, null), onclick: () => ask(problem, null) }, labelOf(problem)), ...cells];
   });
   rove([[null, ...heads], ...lines]);
@@ -235,49 +269,64 @@ function heatMap() {
 
 function ask(problem, protocol) {
   const again = state.problem === problem && state.protocol === protocol;
-  Object.assign(state, again ? { problem: null, protocol: null } : { problem, protocol });
-  const focused = document.activeElement?.getAttribute?.("title");
+  pick(again ? null : problem, again ? null : protocol);
+  const focused = document.activeElement;
+  const inMap = focused.id === "clear" || $("map").contains(focused);
   filtered();
-  if (focused) [...document.querySelectorAll("#map button")].find((each) => each.title === focused)?.focus();
+  const buttons = [...document.querySelectorAll("#map button")];
+  if (inMap) (buttons.find((each) => each.dataset.key === focused.dataset.key) ?? buttons[0]).focus();
+}
+
+function pick(problem, protocol) {
+  const another = state.protocol !== protocol;
+  Object.assign(state, { problem, protocol });
+  if (another) followKernel();
+}
+
+// Shows the pair of the chosen kernel, and what its note explains.
+function followKernel() {
+  const own = { or_reduce: "or_reduce", w4a16: "w4a16" }[state.file.op];  // a matmul's is the protocol's
+  const article = state.protocol && [...document.querySelectorAll(".pair")].find((each) =>
+    each.dataset.protocols.split(" ").includes(state.protocol) && (!own || each.dataset.name === own));
+  if (article) $("pair").value = article.dataset.name;
+  const notes = [...$("note").options].map((option) => option.value);
+  $("note").value = article && notes.includes(article.dataset.name) ? article.dataset.name : "";
+  showPair();
+  choose($("mechanisms"));
 }
 
 function filtered() {
   heatMap();
-  const said = [state.problem === null ? "" : nameOf(state.problem), state.protocol || ""].filter(Boolean).join(", ");
-  $("filter").replaceChildren(`Below: ${state.file.title}${said ? `, ${said}. ` : ", all problems and protocols."}`,
+  const said = [state.problem === null ? "" : nameOf(state.problem), state.protocol ? columnOf(state.protocol) : ""]
+    .filter(Boolean).join(", ");
+  $("filter").replaceChildren(`Chosen: ${state.file.title}${said ? `, ${said}. ` : ", all problems and kernels."}`,
     ...(said ? [element("button", { type: "button", id: "clear", onclick: () => ask(state.problem, state.protocol) },
       "Show all")] : []));
   sweepChoices();
   matched();
-  if (state.protocol) {
-    const own = { or: "or_reduce", w4a16: "w4a16" }[nameOf(0).split("-")[0]];  // a product's is the protocol's
-    const article = [...document.querySelectorAll(".pair")].find((each) =>
-      each.dataset.protocols.split(" ").includes(state.protocol) && (!own || each.dataset.name === own));
-    if (article) $("pair").value = article.dataset.name;
-    showPair();
-  }
   showLadder();
   showMatrix();
   rowsShown = 200;
   allRows();
 }
 
-function chooseFile() {
+function showFile(problem, protocol) {
   state.file = D.files.find((file) => file.name === $("file").value);
-  Object.assign(state, { problem: null, protocol: null });
+  pick(problem, protocol);
   const clocks = state.file.clocks;
   if (!clocks.includes(state.clock)) state.clock = clocks[0];
   for (const select of document.querySelectorAll("select.clock")) {
     options(select, clocks, clocks.map((clock) => D.clocks[clock]));
     select.value = state.clock;
   }
+  const between = `${fixed(100 * state.file.betweenRuns[state.clock], 1)} %`;
+  $("between").textContent = `${between} between runs (${D.clocks[state.clock]})`;
   filtered();
 }
 
 function chooseClock(clock) {
   state.clock = clock;
-  for (const select of document.querySelectorAll("select.clock")) select.value = clock;
-  filtered();
+  showFile(state.problem, state.protocol);
 }
 
 // --- Latency ----------------------------------------------------------------------------------------------------
@@ -336,17 +385,18 @@ function seriesOf(problems) {
     row.problem === problem && chosen(row)))]).filter(([, row]) => row);
   const baselines = [...new Set(rows.filter(isBaseline).map((row) => row.contender))];
   const names = [...new Set(rows.map((row) => row.contender))].filter((name) => !baselines.includes(name));
+  const only = state.protocol ? `, ${columnOf(state.protocol)} alone` : "";
   const series = [
     ...baselines.map((name) => ({ name, colour: "var(--other)", shape: "square", on: defaultBaseline,
       points: along((row) => row.contender === name) })),
-    { name: "best triton", colour: "var(--triton)", shape: "circle", points: along((row) => row.language === "triton") },
-    { name: "best tilus", colour: "var(--tilus)", shape: "triangle", points: along((row) => row.language === "tilus") },
+    { name: "best triton", label: `best triton${only}`, colour: "var(--triton)", shape: "circle", points: along((row) => row.language === "triton") },
+    { name: "best tilus", label: `best tilus${only}`, colour: "var(--tilus)", shape: "triangle", points: along((row) => row.language === "tilus") },
     { name: "floor", colour: "var(--other)", dashes: "6 4", points: along((row) => row.timing[state.clock].floor !== null) },
     ...names.map((name, i) => ({ name, ...styleOf(i),
       points: along((row) => row.contender === name) })),
   ];
   return series.filter((one) => one.points.length)
-    .map((one) => ({ ...one, on: one.on ?? toggled.has(one.name) }));
+    .map((one) => ({ ...one, label: one.label ?? one.name, on: one.on ?? toggled.has(one.name) }));
 }
 
 // Round values between two, as many as stand apart.
@@ -410,7 +460,7 @@ function latency() {
   $("lines").replaceChildren(element("legend", {}, "lines"), ...series.map((one) => element("label", {},
     element("input", { type: "checkbox", value: one.name, ...(one.on ? { checked: "" } : {}),
       onchange: (event) => choose(one, event.target.checked) }),
-    keyOf(one), one.name)));
+    keyOf(one), one.label)));
   $("point").replaceChildren(element("p", { class: "small" }, "Point at a marker, or Tab to it: its config, interval and command."));
   if (!us.length) return $("chart").replaceChildren(element("p", {}, "No line is chosen, or none was timed so."));
   const sizes = problems.map(size);
@@ -425,13 +475,13 @@ function latency() {
     svg.append(lineOf(one, places.map((place) => place.join(",")).join(" ")));
     if (!one.shape) continue;
     const marks = one.points.map(([problem, row], i) => markOf(
-      `${one.name}, ${nameOf(problem)}: ${fixed(row.timing[state.clock].us, 2)} us, ${row.contender}${row.hollow ? `, ${D.unsearched}` : ""}`,
+      `${one.label}, ${nameOf(problem)}: ${fixed(row.timing[state.clock].us, 2)} us, ${row.contender}${row.hollow ? `, ${D.unsearched}` : ""}`,
       () => tell(row), drawn("circle", { class: "ring", cx: places[i][0], cy: places[i][1], r: 11 }),
       markerOf(one, ...places[i], row.hollow)));
     rove([marks]);
     svg.append(...marks);
   }
-  const legend = element("p", { class: "legend" }, ...shown.map((one) => element("span", {}, keyOf(one), one.name)));
+  const legend = element("p", { class: "legend" }, ...shown.map((one) => element("span", {}, keyOf(one), one.label)));
   $("chart").replaceChildren(legend, svg);
 }
 
@@ -625,13 +675,91 @@ function download() {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
+// --- The address ------------------------------------------------------------------------------------------------
+
+// Behind the # stand the section, if any, and what was chosen beside what the page opens with, so that a link shows it
+// again: "#rows&m=16&file=h200/crossover".
+const KEPT = ["m", "n", "k", "op", "dtype", "layout", "epilogue", "clock", "language", "file", "heat-clock", "sweep",
+  "pair", "rung", "verdict", "sure", "note", "search"];
+const CHECKS = ["deterministic", "every"];
+const FOLLOWERS = ["sweep", "pair", "rung", "note"];  // a choice in the heat map sets them
+const anchor = () => location.hash.slice(1).split("&").find((part) => part && !part.includes("=")) ?? "";
+const view = () => document.querySelector("[name=view]:checked").value;
+
+function usual(id) {
+  if (id === "dtype") return usualDtype();
+  if (id === "heat-clock") return state.file.clocks[0];
+  if (id === "file") return FIRST.name;
+  const control = $(id);
+  return control.options ? [...control.options].find((one) => one.defaultSelected)?.value ?? control.options[0]?.value ?? ""
+    : control.defaultValue;
+}
+
+function address() {
+  const said = new URLSearchParams();
+  const chosen = state.problem !== null || state.protocol !== null;
+  for (const id of KEPT) if ($(id).value !== usual(id) || (chosen && FOLLOWERS.includes(id))) said.set(id, $(id).value);
+  for (const id of CHECKS) if ($(id).checked) said.set(id, 1);
+  if (view() !== "ratio") said.set("view", view());
+  if (state.problem !== null) said.set("problem", nameOf(state.problem));
+  if (state.protocol) said.set("protocol", state.protocol);
+  const parts = [anchor(), String(said).replaceAll("%2F", "/")].filter(Boolean);
+  return parts.length ? `#${parts.join("&")}` : "";
+}
+
+function keep() {
+  if (address() !== location.hash) history.replaceState(null, "", address() || location.pathname + location.search);
+}
+
+function put(id, value) {
+  const control = $(id);
+  control.value = value;
+  if (control.options && control.selectedIndex < 0) control.value = usual(id);  // what a link has that the page has not
+}
+
+// Shows what the address says.
+function begin() {
+  const said = new URLSearchParams(location.hash.slice(1));
+  for (const id of KEPT) put(id, said.get(id) ?? usual(id));
+  for (const id of CHECKS) $(id).checked = said.has(id);
+  const views = [...document.querySelectorAll("[name=view]")];
+  (views.find((radio) => radio.value === said.get("view")) ?? views.find((radio) => radio.value === "ratio")).checked = true;
+  answered();
+  Object.assign(state, { clock: said.get("heat-clock") ?? "cold", protocol: null });
+  const { problems } = D.files.find((file) => file.name === $("file").value);
+  const problem = problems.findIndex(([name]) => name === said.get("problem"));
+  showFile(problem < 0 ? null : problem, D.protocols.find((name) => name === said.get("protocol")) ?? null);
+  for (const id of FOLLOWERS) if (said.has(id)) put(id, said.get(id));
+  latency();
+  showPair();
+  showRung();
+  for (const section of document.querySelectorAll(".filtered")) choose(section);
+}
+
+// Not with every key: browsers refuse more than some hundred of these in half a minute. A click may lead away.
+let toBeKept;
+for (const event of ["input", "change"]) {
+  document.addEventListener(event, () => { clearTimeout(toBeKept); toBeKept = setTimeout(keep, 200); });
+}
+document.addEventListener("click", keep);
+window.addEventListener("hashchange", () => {  // a link to a section, which keeps what was chosen, or one to a choice
+  if (location.hash.includes("=")) {
+    begin();
+    $(anchor())?.scrollIntoView();
+  }
+  keep();
+});
+// Going back, a browser puts the controls where they were after this script has run.
+window.addEventListener("pageshow", () => { if (address() !== location.hash) begin(); });
+
 // --- Begin ------------------------------------------------------------------------------------------------------
 
 $("ask").addEventListener("submit", (event) => event.preventDefault());
-$("op").addEventListener("change", () => { $("dtype").value = $("op").value === "w4a16" ? "fp16" : "bf16"; });
+$("op").addEventListener("input", () => { $("dtype").value = usualDtype(); });
+// Not on change too: that of a field comes with the mouse button's way down on something in the answer, and an answer
+// made anew then is no longer there when the button comes up.
 $("ask").addEventListener("input", answered);
-$("ask").addEventListener("change", answered);
-$("file").addEventListener("change", chooseFile);
+$("file").addEventListener("change", () => showFile(null, null));
 for (const select of document.querySelectorAll("select.clock")) select.addEventListener("change", () => chooseClock(select.value));
 for (const radio of document.querySelectorAll("[name=view]")) radio.addEventListener("change", heatMap);
 $("sweep").addEventListener("change", latency);
@@ -639,7 +767,6 @@ $("pair").addEventListener("change", showPair);
 $("rung").addEventListener("change", showRung);
 for (const section of document.querySelectorAll(".filtered")) {
   section.addEventListener("change", () => choose(section));
-  choose(section);
 }
 for (const button of document.querySelectorAll(".steps button")) button.addEventListener("click", () => step(button));
 for (const each of document.querySelectorAll("[role=tab]")) {
@@ -652,13 +779,15 @@ for (const each of document.querySelectorAll("[role=tab]")) {
 $("search").addEventListener("input", () => { rowsShown = 200; allRows(); });
 $("every").addEventListener("change", () => { rowsShown = 200; allRows(); });
 $("download").addEventListener("click", download);
-$("further").addEventListener("click", () => { rowsShown += 200; allRows(); });
+$("further").addEventListener("click", () => {
+  rowsShown += 200;
+  allRows();
+  if ($("further").hidden) $("all").parentElement.focus();  // a hidden button leaves the focus to the page's begin
+});
 window.addEventListener("resize", () => { latency(); matched(); });
 
 $("scale").append(...[0.5, 0.75, 1, 1.33, 2].flatMap((ratio) =>
-  [element("span", { class: "swatch", style: shadeOf(ratio) }), ` ${ratio}x `]), "and beyond: slower to faster.");
+  [element("span", { class: "swatch", style: shadeOf(ratio) }), ` ${ratio}x `]), "and beyond: orange slower, blue faster.");
 options($("file"), D.files.map((file) => file.name), D.files.map((file) => file.title));
-$("file").value = state.file.name;
-answered();
-chooseFile();
-showPair();
+begin();
+if (performance.getEntriesByType("navigation")[0]?.type === "navigate") $(anchor())?.scrollIntoView();

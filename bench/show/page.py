@@ -7,9 +7,10 @@ and follows the colours of the page, which plotting libraries that embed themsel
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,9 @@ from triton_vs_tilus.bench.cli import CLOCKS, DTYPES, EPILOGUES, LAYOUTS
 from triton_vs_tilus.bench.recordings import RECORDINGS
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.row import PASSED, TEMPERATURES, TIMINGS, Row, TimingName
-from triton_vs_tilus.bench.show import answer, matrix, resources
+from triton_vs_tilus.bench.show import answer, ladder, matrix, resources
 from triton_vs_tilus.bench.show.claims.claim import VERDICTS
 from triton_vs_tilus.bench.show.claims.tables import recorded_table
-from triton_vs_tilus.bench.show.ladder import ladder_table
 from triton_vs_tilus.bench.show.mechanisms import SURE, drawing, mechanisms, needs
 from triton_vs_tilus.bench.show.pairs import STEPS, Pair, pairs
 from triton_vs_tilus.bench.show.tables import UNSEARCHED, Table, config_text, kind_of, naming, source_of
@@ -67,6 +67,7 @@ def html() -> str:
         undefined=jinja2.StrictUndefined,
     )
     files, compiled = queries.recorded(), resources.read()
+    devices = dict.fromkeys(rows[0].environment.device for rows in files.values())
     answering = answers.of_device(files)
     first = next(rows for path, rows in files.items() if path.stem == FIRST)
     languages, header, lines = needs()
@@ -80,7 +81,7 @@ def html() -> str:
         epilogues=EPILOGUES,
         device=next(iter(answering.values()))[0].environment.device,
         others=sorted({path.parent.name for path in files} - {path.parent.name for path in answering}),
-        ladders=[(group[0].problem.m, ladder_table(group)) for group in queries.by_problem(first).values()],
+        ladders=[(group[0].problem.m, ladder.ladder_table(group)) for group in queries.by_problem(first).values()],
         matrices=[(_name(path), title(path, rows), _matrices(rows)) for path, rows in files.items()],
         languages=languages,
         needs=Table("", header, lines),
@@ -92,6 +93,8 @@ def html() -> str:
         pairs=[(pair, drawing(pair.name), _compiled(pair, compiled)) for pair in pairs()],
         steps=STEPS,
         unsearched=UNSEARCHED,
+        first=FIRST,
+        noise={device: found for device in devices if (found := queries.between_runs(device))},
         matched=[name for name in RECORDINGS if "matched" in name],
         source=source_of([row for rows in files.values() for row in rows]),
     )
@@ -105,12 +108,16 @@ def data(files: Files) -> dict[str, Any]:
         "clocks": {clock: TEMPERATURES[clock] for clock in CLOCKS},
         "first": FIRST,
         "unsearched": UNSEARCHED,
+        "columns": _columns(files),
+        "changes": ladder.STEPS,
+        "cells": answer.CELLS,
         "far": answer.FAR,
         "notNear": answer.NOT_NEAR,
         "multiples": answers.MULTIPLES,
         "files": [_file(path, rows, strings) for path, rows in files.items()],
         "kinds": {op: answers.kinds_of(answering, op) for op in (Matmul.op, W4A16Matmul.op)},
         "asked": _asked(),
+        "recordedWith": dict(_recorded_with(answering, strings)),
         "answers": dict(_answers(answering, files, strings)),
     }
     return {"strings": list(strings), **made}
@@ -180,17 +187,22 @@ def _file(path: Path, rows: Sequence[Row], strings: _Strings) -> dict[str, Any]:
     problems = list({row.problem.name: row.problem for row in latest}.values())
     places = {problem.name: index for index, problem in enumerate(problems)}
     head, told = labels(latest)
+    noises = list(dict.fromkeys(queries.noise(row, clock) for row in latest for clock in row.timing))
+    between = queries.between_runs(latest[0].environment.device)
     return {
         "name": _name(path),
         "title": title(path, rows),
         "head": head,
         "problems": [[problem.name, *problem.shape, label] for problem, label in zip(problems, told, strict=True)],
+        "op": rows[0].problem.op,
         "clocks": [clock for clock in CLOCKS if any(clock in row.timing for row in latest)],
+        "noise": [round(noise, DIGITS) for noise in noises],
+        "betweenRuns": {clock: queries.run_to_run(between, clock) for clock in CLOCKS},
         "sweeps": [
             [sweep.axis, [places[problem.name] for problem in sweep.problems]] for sweep in queries.sweeps(latest)
         ],
         "matched": {clock: _matched(latest, clock, places, strings) for clock in CLOCKS},
-        "rows": [_row(row, places[row.problem.name], strings) for row in latest],
+        "rows": [_row(row, places[row.problem.name], noises, strings) for row in latest],
     }
 
 
@@ -208,9 +220,10 @@ def _matched(rows: Sequence[Row], clock: TimingName, places: Mapping[str, int], 
     ]
 
 
-def _row(row: Row, problem: int, strings: _Strings) -> list[Any]:
+def _row(row: Row, problem: int, noises: Sequence[float], strings: _Strings) -> list[Any]:
     """[problem, contender, language, protocol, config, its source and search, status, command but for the
-    contender, whether it contends, whether its config was not searched for it, {clock: figures}]."""
+    contender, whether it contends, whether its config was not searched for it, {clock: figures}]. noises: of the
+    file."""
     status = row.status if row.status == PASSED or not row.message else f"{row.status}: {row.message}"
     contends = row in queries.contending([row]) and row.status == PASSED
     origin = "; ".join(filter(None, [row.config_source, str(row.search or "")]))
@@ -227,7 +240,8 @@ def _row(row: Row, problem: int, strings: _Strings) -> list[Any]:
                 timing.speedup_high,
             )
             floor = round(row.floor[clock].read_us, DIGITS) if clock in row.floor else None
-            figures[clock] = [*(round(value, DIGITS) for value in times), strings[timing.verdict], floor]
+            noise = noises.index(queries.noise(row, clock))
+            figures[clock] = [*(round(value, DIGITS) for value in times), strings[timing.verdict], floor, noise]
     command = strings[row.command.replace(row.contender, "{}")]
     flags = (int(contends), int(row.not_searched))
     return [problem, *(strings[text] for text in texts), command, *flags, figures]
@@ -262,13 +276,42 @@ def _answers(answering: Files, files: Files, strings: _Strings) -> Iterator[tupl
                         yield f"{index}/{clock}/{language.value if language else ''}/{int(deterministic)}", made
 
 
+def _recorded_with(answering: Files, strings: _Strings) -> Iterator[tuple[str, list[int]]]:
+    """By 'MxNxK' of what was recorded, for each of _kinds what rows.answers.recorded_with says to who asks for it."""
+    by_shape = answers.products_by_shape(answering)
+    for shape in sorted(by_shape):
+        m, n, k = shape
+        asked = (replace(problem, m=m, n=n, k=k) for problem in _kinds().values())
+        lines = [answers.recorded_with(answers.other_flags(problem, by_shape)) for problem in asked]
+        yield "x".join(map(str, shape)), [strings[line] for line in lines]
+
+
+def _columns(files: Files) -> dict[str, dict[str, str]]:
+    """By operation and protocol what its kernels are called: 'semaphore' of semaphore.fp32 and semaphore.in_place."""
+    kernels: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for row in (row for rows in files.values() for row in rows):
+        if answers.written_in(row) in LANGUAGES:
+            name = row.contender.partition("/")[2].partition("@")[0]
+            kernels[row.problem.op][row.protocol].add(name if answers.is_kernel(row) else "linear")
+    return {op: {protocol: _shared_start(names) for protocol, names in of_op.items()} for op, of_op in kernels.items()}
+
+
+def _shared_start(names: Iterable[str]) -> str:
+    same = takewhile(lambda characters: len(set(characters)) == 1, zip(*names, strict=False))
+    return "".join(characters[0] for characters in same).rstrip(".")
+
+
 def _answer(
     problem: Matmul | W4A16Matmul, found: answers.Answer, language: Language | None, strings: _Strings
 ) -> list[Any]:
-    """The parts of show.answer.screen: head, table, why, call, source."""
+    """The parts of show.answer.screen: head, table, what stands beside it, why, call, source."""
     return [
         [strings[line] for line in answer.head_lines(problem, found)],
         [[strings[cell] for cell in line] for line in answer.cells(found, language)],
+        [
+            [strings[title], [[strings[cell] for cell in line] for line in lines]]
+            for title, lines in answer.beside(found, language)
+        ],
         [strings[line.removeprefix("Why:").strip()] for line in answer.why_lines(found)],
         strings["\n".join(line.removeprefix("    ") for line in answer.call_lines(problem, found.fastest))],
         strings[answer.source_line(found)],
