@@ -481,6 +481,66 @@ def test_heads_of_long_tables_stay(shown, section):
     assert shown.evaluate("document.documentElement.scrollHeight") < 14_000
 
 
+def test_the_rows_of_an_answer_are_chosen_in_the_heat_map(shown):
+    ask(shown, "16x8192x8192", {"op": "w4a16"})
+    source = shown.locator("#answered > p").last.inner_text()
+    shown.click("#answered > button")
+    assert source.startswith(f"Rows: {shown.input_value('#file')}.jsonl, w4a16-16x8192x8192-fp16-g128, ")
+    assert "w4a16-16x8192x8192-fp16-g128" in shown.inner_text("#filter") and abs(top(shown, "heat")) < 2
+
+
+def test_data_sets_are_grouped_and_named_first_and_their_problems_stand_by_size(shown):
+    groups = shown.locator("#file optgroup")
+    assert groups.first.get_attribute("label") == "H200, matmul" and groups.last.get_attribute("label")[:4] == "H100"
+    for path in queries.recorded():
+        name = f"{path.parent.name}/{path.stem}"
+        assert shown.locator(f"#file option[value='{name}']").inner_text().startswith(f"{path.stem}: ")
+    assert shown.evaluate("""() => D.files.every((file) => file.problems.every(([, ...sizes], i) => {
+        const before = file.problems[Math.max(0, i - 1)].slice(1);
+        const differs = [0, 1, 2].find((j) => sizes[j] !== before[j]);
+        return differs === undefined || before[differs] < sizes[differs];
+    }))""")
+
+
+def test_a_floor_of_one_size_is_drawn(shown):
+    shown.select_option("#file", "h200/semaphore-splits")
+    assert shown.locator("#sweep option").all_inner_texts()[0].startswith("only ")
+    dashed = shown.locator("#chart svg[role=group] polyline[stroke-dasharray='6 4']")
+    first, last = [point.split(",") for point in dashed.get_attribute("points").split()]
+    assert float(last[0]) > float(first[0]) and first[1] == last[1]
+
+
+def test_a_tab_is_kept_from_pair_to_pair_and_keys_go_round(shown):
+    shown.select_option("#pair", "semaphore")
+    shown.get_by_role("tab", name="Code").press("ArrowLeft")
+    assert "registers" in shown.inner_text(".pair:visible [role=tabpanel]:visible")
+    shown.select_option("#pair", "atomic")
+    assert "registers" in shown.inner_text(".pair:visible [role=tabpanel]:visible")
+    shown.locator(".pair:visible [role=tab][aria-selected=true]").press("Home")
+    assert shown.locator(".pair:visible [role=tab]").first.get_attribute("aria-selected") == "true"
+
+
+def test_a_screen_reader_hears_one_line_of_an_answer(shown):
+    shown.locator("#m").select_text()
+    shown.keyboard.type("1024")
+    shown.wait_for_function("$('heard').textContent === $('answered').querySelector('p').textContent")
+    assert shown.get_attribute("#answered", "aria-live") == "off"
+    shown.evaluate("""() => new MutationObserver(() => { window.times = (window.times ?? 0) + 1; })
+        .observe($("heard"), { childList: true })""")
+    shown.locator("#m").select_text()
+    shown.keyboard.type("512")
+    shown.wait_for_timeout(600)
+    assert shown.evaluate("window.times") == 1
+
+
+def test_without_scripts_nothing_stands_that_needs_them(browser):
+    context = browser.new_context(java_script_enabled=False)
+    plain = context.new_page()
+    plain.goto(page.PATH.as_uri())
+    assert plain.is_visible("#claims") and not plain.is_visible("#ask") and not plain.is_visible("#rows")
+    context.close()
+
+
 def test_a_file_without_kernels_of_this_project_shows_its_contenders(shown):
     shown.select_option("#file", "h100-80gb-hbm3/square-generated-models-published")
     on = shown.locator("#lines input:checked").evaluate_all("(inputs) => inputs.map((input) => input.value)")
@@ -522,6 +582,8 @@ def test_rows_are_sorted_searched_and_downloaded(shown, tmp_path):
     assert times == sorted(times) and shown.get_attribute("#all th:nth-child(4)", "aria-sort") == "ascending"
     shown.fill("#search", "cluster")
     assert "cluster" in shown.inner_text("#all tbody tr")
+    shown.fill("#search", "no such row")
+    assert shown.inner_text("#count") == "No row contains 'no such row'."
     shown.fill("#search", "")
     shown.check("#every")
     count = sum(len(row.timing) or 1 for rows in queries.recorded().values() for row in rows)
@@ -532,7 +594,9 @@ def test_rows_are_sorted_searched_and_downloaded(shown, tmp_path):
     with shown.expect_download() as download:
         shown.click("#download")
     download.value.save_as(tmp_path / "rows.csv")
-    assert len((tmp_path / "rows.csv").read_text().splitlines()) == count + 1
+    assert download.value.suggested_filename == "rows.csv"
+    head, *lines = (tmp_path / "rows.csv").read_text().splitlines()
+    assert len(lines) == count and " " not in head and {"speedup", "config_from"} <= set(head.split(","))
 
 
 def test_a_step_shows_its_lines_in_both_languages_and_tabs_turn(shown):

@@ -166,7 +166,16 @@ function answerTo(asked) {
       element("pre", { tabindex: 0, role: "group", "aria-label": "The call" }, element("code", {}, ...breakable(text(call)))),
     ]),
     element("p", { class: "small" }, ...breakable(text(source))),
+    element("button", { type: "button", onclick: () => showRows(text(source)) }, "Choose these rows in the heat map"),
   ];
+}
+
+// Of a line that names them: 'Rows: h200/router-nk.jsonl, 32x256x7168-bf16-nk, ...'.
+function showRows(source) {
+  const [, file, name] = source.match(/^Rows: (.*)\.jsonl, ([^,]*), /);
+  $("file").value = file;
+  showFile(D.files.find((one) => one.name === file).problems.findIndex(([problem]) => problem === name), null);
+  $("heat").scrollIntoView();
 }
 
 // --- Rows -------------------------------------------------------------------------------------------------------
@@ -236,7 +245,8 @@ function heatMap() {
     String(state.problem === problem && state.protocol === protocol && (problem !== null || protocol !== null));
   const heads = protocols.map((protocol) => element("button", { type: "button", "data-key": protocol,
     title: `protocol ${protocol}${changeOf(columnOf(protocol))}`,
-    "aria-pressed": pressed(null, protocol), onclick: () => ask(null, protocol) }, columnOf(protocol)));
+    "aria-pressed": pressed(null, protocol), onclick: () => ask(null, protocol) },
+    ...columnOf(protocol).split(/(?<=\.)/).flatMap((part) => [element("wbr"), part])));
   const lines = problems.map((problem) => {
     const name = nameOf(problem);
     const cells = protocols.map((protocol) => {
@@ -365,7 +375,7 @@ function sweepChoices() {
   const before = state.file.sweeps[$("sweep").value];
   options($("sweep"), state.file.sweeps.map((_, i) => i), state.file.sweeps.map(([axis, problems]) => {
     const [first, last] = [problems[0], problems.at(-1)].map((problem) => state.file.problems[problem]);
-    if (first === last) return labelOf(problems[0]);
+    if (first === last) return `only ${labelOf(problems[0])}`;
     const rest = ["m", "n", "k"].flatMap((name, i) => axis.split(" = ").includes(name) ? [] : [`${name.toUpperCase()} ${first[i + 1]}`]);
     const at = { m: 1, n: 2, k: 3 }[axis[0]];
     return [`${axis.toUpperCase()} from ${first[at]} to ${last[at]}`, ...rest].join(", ");
@@ -472,7 +482,9 @@ function latency() {
   }
   for (const one of shown) {
     const places = one.points.map(([problem, row]) => [x(size(problem)), y(value(one, row))]);
-    svg.append(lineOf(one, places.map((place) => place.join(",")).join(" ")));
+    const [[only, at]] = places;
+    const line = places.length > 1 || one.shape ? places : [[only - 18, at], [only + 18, at]];  // one point is no line
+    svg.append(lineOf(one, line.map((place) => place.join(",")).join(" ")));
     if (!one.shape) continue;
     const marks = one.points.map(([problem, row], i) => markOf(
       `${one.label}, ${nameOf(problem)}: ${fixed(row.timing[state.clock].us, 2)} us, ${row.contender}${row.hollow ? `, ${D.unsearched}` : ""}`,
@@ -496,6 +508,8 @@ function tell(row) {
 
 // --- tilus over Triton, at one config ---------------------------------------------------------------------------
 
+// As the best of each language in the plot of latency.
+const styleOfOwner = (language) => ({ colour: `var(--${language})`, shape: language === "triton" ? "circle" : "triangle" });
 const ownerOf = { triton: "Triton's", tilus: "tilus'" };
 
 function matched() {
@@ -505,11 +519,11 @@ function matched() {
   const found = files.flatMap((file) => file.matched[state.clock].map((line) => [file, ...line]));
   const chosen = ([file, problem, , protocol]) => (!state.protocol || text(protocol) === state.protocol)
     && (state.problem === null || file.problems[problem][0] === nameOf(state.problem));
-  const none = "Point at a circle, or Tab to it: its kernel, problem and ratios.";
+  const none = "Point at a mark, or Tab to it: its kernel, problem and ratios.";
   const said = found.length && !found.some(chosen) ? "None of these is of what the heat map is filtered by." : none;
   $("matched-point").replaceChildren(element("p", { class: "small" }, said));
   $("matched-point").hidden = !found.length;
-  $("matched-of").textContent = found.length ? `A circle is a kernel on a problem, ${D.clocks[state.clock]}: tilus' speed over Triton's where both run the config that one of them found, against the same where each runs its own. Rows of ${files.map((file) => file.title).join("; ")}.`
+  $("matched-of").textContent = found.length ? `A mark is a kernel on a problem, ${D.clocks[state.clock]}: tilus' speed over Triton's where both run the config that one of them found, against the same where each runs its own. Rows of ${files.map((file) => file.title).join("; ")}.`
     : $("unmatched").hidden ? "Nothing was recorded at one config by this clock." : "";
   if (!found.length) return $("scatter").replaceChildren();
   const at = found.map((line) => line[5]), own = found.map((line) => line[6]);
@@ -520,15 +534,14 @@ function matched() {
   svg.append(drawn("line", { class: "grid", x1: x(low), y1: y(low), x2: x(high), y2: y(high) }),
     drawn("line", { class: "grid", x1: x(1), x2: x(1), y1: top, y2: bottom }),
     drawn("line", { class: "grid", x1: left, x2: right, y1: y(1), y2: y(1) }),
-    drawn("text", { x: left + 6, y: top + 14 }, "above the line: tilus better at one config"),
+    drawn("text", { x: left + 6, y: top + 14 }, "above the diagonal: tilus better at one config"),
     drawn("text", { x: right - 4, y: bottom - 8, "text-anchor": "end" }, "below: better with a config for each"));
   const marks = found.map((line) => {
     const [file, problem, kernel, , config, one, best] = line;
     const told = `${text(kernel)}, ${ownerOf[text(config)]} config, ${file.problems[problem][0]}: ${fixed(one, 2)} at one config, ${fixed(best, 2)} with a config for each`;
-    const colour = `var(--${text(config)})`;
     const mark = markOf(told, () => $("matched-point").replaceChildren(element("p", {}, told)), drawn("title", {}, told),
       drawn("circle", { class: "ring", cx: x(best), cy: y(one), r: 9 }),
-      drawn("circle", { cx: x(best), cy: y(one), r: 5, fill: colour, stroke: colour }));
+      markerOf(styleOfOwner(text(config)), x(best), y(one)));
     mark.classList.toggle("dim", !chosen(line));
     return mark;
   });
@@ -537,7 +550,7 @@ function matched() {
   svg.append(...order.filter((i) => !chosen(found[i])).map((i) => marks[i]), ...order.filter((i) => chosen(found[i])).map((i) => marks[i]));
   const legend = element("p", { class: "legend" }, ...LANGUAGES.map((language) => {
     const key = drawn("svg", { class: "key", viewBox: "0 0 36 16", "aria-hidden": true },
-      drawn("circle", { cx: 18, cy: 8, r: 5, fill: `var(--${language})` }));
+      markerOf(styleOfOwner(language), 18, 8));
     return element("span", {}, key, `${ownerOf[language]} config in both`);
   }));
   $("scatter").replaceChildren(legend, svg);
@@ -545,7 +558,11 @@ function matched() {
 
 // --- Pairs and matrix -------------------------------------------------------------------------------------------
 
+let kindOfTab = "code";
 function showPair() {
+  const shown = [...document.querySelectorAll(".pair")].find((article) => article.dataset.name === $("pair").value);
+  const kinds = [...shown.querySelectorAll("[role=tab]")];
+  tab(kinds.find((each) => each.id.endsWith(`-${kindOfTab}`)) ?? kinds[0]);
   for (const article of document.querySelectorAll(".pair")) {
     article.classList.toggle("hidden", article.dataset.name !== $("pair").value);
   }
@@ -648,7 +665,7 @@ function chosenRows() {
 
 function allRows() {
   const lines = chosenRows();
-  $("count").textContent = `${lines.length} rows and clocks${$("every").checked ? " of all files" : ` of ${state.file.title}`}; ${Math.min(rowsShown, lines.length)} shown.`;
+  $("count").textContent = `${lines.length} rows and clocks${$("every").checked ? " of all data sets" : ` of ${state.file.title}`}; ${Math.min(rowsShown, lines.length)} shown.`;
   const number = (i) => [3, 4].includes(i) ? "number" : null;
   $("all").tHead.rows[0].replaceChildren(...COLUMNS.map(([name], i) => element("th", { scope: "col", class: number(i),
     "aria-sort": order.column === i ? (order.down ? "descending" : "ascending") : "none" },
@@ -662,15 +679,17 @@ function allRows() {
   $("all").tBodies[0].replaceChildren(...lines.slice(0, rowsShown).map((line) => element("tr", {},
     ...COLUMNS.map(([, of], i) => element("td", { class: number(i) }, shown(of(line), i))),
     element("td", {}, element("details", {}, element("summary", {}, "show"), element("code", {}, line.row.command))))));
+  if (!lines.length) $("count").textContent = `No row contains '${$("search").value}'.`;
   $("further").hidden = lines.length <= rowsShown;
 }
 
 function download() {
   const quoted = (value) => /[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value;
   const columns = [...COLUMNS.filter(([name]) => name !== "95 %"), ...LEFT];
-  const lines = [columns.map(([name]) => name), ...chosenRows().map((line) => columns.map(([, of]) => String(of(line) ?? "")))];
+  const heads = { "x baseline": "speedup", "from or why not": "config_from" };
+  const lines = [columns.map(([name]) => heads[name] ?? name), ...chosenRows().map((line) => columns.map(([, of]) => String(of(line) ?? "")))];
   const csv = lines.map((line) => line.map(quoted).join(",")).join("\n") + "\n";
-  const link = element("a", { href: URL.createObjectURL(new Blob([csv], { type: "text/csv" })), download: "rows.csv" });
+  const link = element("a", { href: URL.createObjectURL(new Blob([csv], { type: "text/csv" })), download: `${$("every").checked ? "rows" : state.file.name.replace("/", "-")}.csv` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
@@ -770,10 +789,19 @@ for (const section of document.querySelectorAll(".filtered")) {
 }
 for (const button of document.querySelectorAll(".steps button")) button.addEventListener("click", () => step(button));
 for (const each of document.querySelectorAll("[role=tab]")) {
-  each.addEventListener("click", () => tab(each));
+  const turn = (chosen) => {
+    kindOfTab = chosen.id.split("-").at(-1);  // that of the next pair too
+    tab(chosen);
+    chosen.focus();
+  };
+  each.addEventListener("click", () => turn(each));
   each.addEventListener("keydown", (event) => {
-    const other = { ArrowLeft: each.previousElementSibling, ArrowRight: each.nextElementSibling }[event.key];
-    if (other) { tab(other); other.focus(); }
+    const { firstElementChild, lastElementChild } = each.parentElement;
+    const other = { ArrowLeft: each.previousElementSibling ?? lastElementChild, Home: firstElementChild,
+      ArrowRight: each.nextElementSibling ?? firstElementChild, End: lastElementChild }[event.key];
+    if (!other) return;
+    event.preventDefault();
+    turn(other);
   });
 }
 $("search").addEventListener("input", () => { rowsShown = 200; allRows(); });
@@ -788,6 +816,12 @@ window.addEventListener("resize", () => { latency(); matched(); });
 
 $("scale").append(...[0.5, 0.75, 1, 1.33, 2].flatMap((ratio) =>
   [element("span", { class: "swatch", style: shadeOf(ratio) }), ` ${ratio}x `]), "and beyond: orange slower, blue faster.");
-options($("file"), D.files.map((file) => file.name), D.files.map((file) => file.title));
+// Those of the GPU that answers first, by GPU and operation; what tells one from another stands first.
+const groupOf = (file) => `${file.device}, ${file.op}`;
+const rank = (group) => 2 * group.startsWith(FIRST.device) + group.endsWith(FIRST.op);
+const groups = [...new Set(D.files.map(groupOf))].sort((a, b) => rank(b) - rank(a));
+$("file").replaceChildren(...groups.map((group) => element("optgroup", { label: group },
+  ...D.files.filter((file) => groupOf(file) === group).map((file) =>
+    element("option", { value: file.name }, `${file.name.split("/")[1]}: ${file.title.split(`, ${file.device}`)[0]}`)))));
 begin();
 if (performance.getEntriesByType("navigation")[0]?.type === "navigate") $(anchor())?.scrollIntoView();

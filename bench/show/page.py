@@ -26,7 +26,7 @@ from triton_vs_tilus.bench.show.claims.claim import VERDICTS
 from triton_vs_tilus.bench.show.claims.tables import recorded_table
 from triton_vs_tilus.bench.show.mechanisms import SURE, drawing, mechanisms, needs
 from triton_vs_tilus.bench.show.pairs import STEPS, Pair, pairs
-from triton_vs_tilus.bench.show.tables import UNSEARCHED, Table, config_text, kind_of, naming, source_of
+from triton_vs_tilus.bench.show.tables import JOINT, UNSEARCHED, Table, config_text, kind_of, naming
 from triton_vs_tilus.bench.show.versions import versions_table
 from triton_vs_tilus.common.chain import Chain
 from triton_vs_tilus.common.epilogue import Epilogue
@@ -40,6 +40,8 @@ from triton_vs_tilus.common.w4a16 import W4A16Matmul
 # Beside the notes, which it links to.
 PATH = queries.ROOT / "notes" / "index.html"
 FIRST = "router-nk"
+# As common.kernel.MatmulConfig prints.
+CONFIG = "Config: block M x N x K, s split of K, w warps, p pipeline stages."
 DIGITS = 9  # behind the point: page.js rounds once more, to what Python shows of the row itself
 SIZES = re.compile(r"(?:\w+-)?(\d+x\d+x\d+)-?")  # what a problem's name begins with
 NAME_PART = re.compile(r"(?<=[/.])(?=[a-z_])")
@@ -96,7 +98,8 @@ def html() -> str:
         first=FIRST,
         noise={device: found for device in devices if (found := queries.between_runs(device))},
         matched=[name for name in RECORDINGS if "matched" in name],
-        source=source_of([row for rows in files.values() for row in rows]),
+        joint=JOINT,
+        config=CONFIG,
     )
 
 
@@ -167,7 +170,11 @@ def title(path: Path, rows: Sequence[Row]) -> str:
     }
     kinds = dict.fromkeys(kind_of(problem) for problem in problems)
     what = naming(rows)[0] or ", ".join([of_op[rows[0].problem.op], *(kinds if len(kinds) == 1 else ())])
-    return f"{what}, {rows[0].environment.device.removeprefix('NVIDIA ')} ({path.stem})"
+    return f"{what}, {_device(rows)} ({path.stem})"
+
+
+def _device(rows: Sequence[Row]) -> str:
+    return rows[0].environment.device.removeprefix("NVIDIA ")
 
 
 def labels(rows: Sequence[Row]) -> tuple[str, list[str]]:
@@ -185,15 +192,18 @@ def labels(rows: Sequence[Row]) -> tuple[str, list[str]]:
 def _file(path: Path, rows: Sequence[Row], strings: _Strings) -> dict[str, Any]:
     latest = [row for group in queries.by_problem(rows).values() for row in group]
     problems = list({row.problem.name: row.problem for row in latest}.values())
-    places = {problem.name: index for index, problem in enumerate(problems)}
     head, told = labels(latest)
+    label_of = {problem.name: label for problem, label in zip(problems, told, strict=True)}
+    problems.sort(key=lambda problem: problem.shape)
+    places = {problem.name: index for index, problem in enumerate(problems)}
     noises = list(dict.fromkeys(queries.noise(row, clock) for row in latest for clock in row.timing))
     between = queries.between_runs(latest[0].environment.device)
     return {
         "name": _name(path),
         "title": title(path, rows),
+        "device": _device(rows),
         "head": head,
-        "problems": [[problem.name, *problem.shape, label] for problem, label in zip(problems, told, strict=True)],
+        "problems": [[problem.name, *problem.shape, label_of[problem.name]] for problem in problems],
         "op": rows[0].problem.op,
         "clocks": [clock for clock in CLOCKS if any(clock in row.timing for row in latest)],
         "noise": [round(noise, DIGITS) for noise in noises],
