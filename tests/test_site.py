@@ -302,6 +302,18 @@ def test_back_on_the_page_all_is_as_it_was(shown):
     assert {part: shown.inner_text(part) for part in parts} == before
 
 
+def test_what_a_browser_puts_back_into_controls_does_not_part_them_from_what_they_show(shown):
+    shown.evaluate("""() => {
+        $("m").value = "512";
+        $("file").value = "h200/crossover";
+        $("pair").value = "semaphore";
+        window.dispatchEvent(new PageTransitionEvent("pageshow"));
+    }""")
+    assert f" {shown.input_value('#m')}x256x7168 " in shown.inner_text("#measure")
+    assert f"({shown.input_value('#file').split('/')[1]})" in shown.inner_text("#heat-title")
+    assert shown.inner_text(".pair:visible h3").split()[0] == shown.input_value("#pair")
+
+
 def linked(shown, said):
     shown.goto("about:blank")
     shown.goto(f"{page.PATH.as_uri()}#{said}")
@@ -434,7 +446,7 @@ def test_what_is_within_noise_has_no_shade(shown, view):
     assert 0 < ties < shown.locator("#map td button").count()
     share = f"{queries.between_runs('NVIDIA H200')['cold']:.1%}".replace("%", " %")
     assert f"{share} between runs (cold L2)" in shown.inner_text("#heat")
-    assert f"NVIDIA H200: {share} cold L2" in shown.inner_text("#method")
+    assert f"NVIDIA H200: cold {share}, graph " in shown.inner_text("#method")
 
 
 def test_each_section_says_what_it_follows_and_does_so(shown):
