@@ -288,6 +288,15 @@ def test_nothing_that_the_answer_is_ranked_with_is_faster_than_it():
     ]
 
 
+def test_the_first_of_those_ranked_is_the_one_named_though_another_has_the_larger_ratio():
+    close = made("triton/atomic", 8.01)
+    close.timing["cold"] = msgspec.structs.replace(close.timing["cold"], speedup=1.6)
+    found = answers.answer(
+        ROUTER, files={Path("made/rows.jsonl"): [made(BASELINE, 12.0), close, made("tilus/atomic", 8.0)]}
+    )
+    assert table(found, None)[0][0] == f"best tilus: {found.fastest.contender}" == "best tilus: tilus/atomic"
+
+
 def test_a_language_that_was_not_timed_with_this_clock_is_named():
     captured = [made(BASELINE, 12.0, timings=("graph",)), made(VECTOR, 8.0, timings=("graph",))]
     plain = [made(BASELINE, 12.0), made(VECTOR, 8.0), made(FP32, 7.0)]

@@ -44,7 +44,7 @@ def screen(problem: Product, answer: Answer, language: str | None) -> Iterator[s
         yield from wrap(others, WIDTH, break_on_hyphens=False)
         yield NOT_NEAR
     yield from head_lines(problem, answer)
-    yield where_line(problem, answer)
+    yield _where(problem, answer)
     if not far:
         yield from wrap(others, WIDTH, break_on_hyphens=False)
     yield ""
@@ -91,7 +91,7 @@ def _in_torch(problem: Product) -> str:
     return "torch.mm" if epilogue == "none" else f"torch.mm, then {epilogue} in torch"
 
 
-def where_line(problem: Product, answer: Answer) -> str:
+def _where(problem: Product, answer: Answer) -> str:
     record, clock = answer.fastest.problem, TEMPERATURES[answer.timing]
     other = "" if record.dtype == problem.fields["dtype"] else f" in {record.dtype}"
     if answer.apart == 0:
@@ -121,10 +121,10 @@ def beside_lines(answer: Answer, language: str | None) -> Iterator[str]:
 def cells(answer: Answer, language: str | None) -> list[tuple[str, str, str, str]]:
     """CELLS of the fastest, the best of each language, of the references and of what torch offers, and of cuBLAS, each
     once, then of the floor and the languages that were not timed with this clock. All were timed together, so that
-    none leads the fastest."""
+    none takes less time than the fastest."""
     baseline = answer.baseline
     made: list[tuple[str, str, str, str]] = []
-    for label, row in _labeled(answer, language):
+    for label, row in sorted(_labeled(answer, language), key=lambda one: answer.us(one[1])):
         if row in answer.rows:
             times = "1.00" if row is baseline else _times(answer, row)
             made.append((label, f"{answer.us(row):.1f}", times, _config(row)))
@@ -139,7 +139,8 @@ def beside(answer: Answer, language: str | None) -> list[tuple[str, list[tuple[s
     runs ratios alone are compared."""
     here = answer.fastest.environment.device
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for label, row in _labeled(answer, language):
+    by_ratio = sorted(_labeled(answer, language), key=lambda one: -one[1].timing[answer.timing].speedup)
+    for label, row in by_ratio:
         if row not in answer.rows:
             device = row.environment.device
             title = "In another run" if device == here else f"On {device}"
@@ -148,7 +149,7 @@ def beside(answer: Answer, language: str | None) -> list[tuple[str, list[tuple[s
 
 
 def _labeled(answer: Answer, language: str | None) -> Iterator[tuple[str, Row]]:
-    """What stands in the tables, the fastest first, with its label."""
+    """What stands in the tables, with its label."""
     baseline, reference = answer.baseline, answer.best_reference or answer.elsewhere
     labels = {row.contender: ("", row) for row in answer.of_torch if language is None}
     labels[answer.fastest.contender] = "fastest", answer.fastest
@@ -157,7 +158,7 @@ def _labeled(answer: Answer, language: str | None) -> Iterator[tuple[str, Row]]:
     labels[baseline.contender] = "cuBLAS", baseline
     asked = [name for name in LANGUAGES if language in (None, name)]
     labels |= {row.contender: (f"best {name}", row) for name in asked if (row := answer.best_of(name)) is not None}
-    for label, row in sorted(labels.values(), key=lambda one: one[1].timing[answer.timing].speedup, reverse=True):
+    for label, row in labels.values():
         yield f"{label}: {_named(row)}".removeprefix(": "), row
 
 
