@@ -313,6 +313,8 @@ def test_rows_at_these_sizes_of_another_kind_are_named_by_their_flags():
     kinds = [kn, replace(kn, epilogue=Epilogue.RELU), replace(kn, dtype=torch.float16)]
     files = {Path("made/rows.jsonl"): [made(name, 9.0, of) for of in (*kinds, ROUTER) for name in (BASELINE, VECTOR)]}
     asked = replace(kn, layout=Layout.NK)
+    library = replace(kn, epilogue=Epilogue.BIAS)  # of which no kernel was timed
+    files[Path("made/others.jsonl")] = [made(name, 9.0, library) for name in (BASELINE, "torch/compile.default")]
     found = answers.answer(asked, files=files)
     assert found.other_flags == ("--layout kn", "--layout kn --epilogue relu")
     assert next(screen(asked, found, None)) == "Recorded at this shape with --layout kn, --layout kn --epilogue relu."
@@ -352,6 +354,7 @@ def test_the_screen_is_narrow_and_its_call_is_the_kernels(capsys):
         (["16x16x64", "--measure"], "there is no CUDA device"),
         (["16x16x64", "--device", "b200"], "device is b200; accepted: "),
         (["16x8192x8200", "--op", "w4a16"], "K is 8200; accepted with --op w4a16: multiples of 128"),
+        (["16x512x512", "--op", "w4a16", "--dtype", "fp32"], "no row is of --op w4a16 --dtype fp32 --clock cold;"),
         (["16x8196x8192", "--op", "w4a16"], "N is 8196; accepted with --op w4a16: multiples of 8"),
         (["16x512x512", "--op", "w4a16", "--layout", "kn"], "--layout is kn; accepted: none with --op w4a16"),
         (["16x256x7168-bf16-nk", "--layout", "kn"], "--layout is kn; accepted: none with a problem's name"),
@@ -412,7 +415,8 @@ def test_of_two_measurements_the_one_with_more_searched_configs_answers():
 
 def test_far_from_all_rows_no_call_is_given():
     files = {Path("made/rows.jsonl"): [made(BASELINE, 12.0), made(VECTOR, 8.0)]}
-    for problem, near in ((replace(ROUTER, m=2 * ROUTER.m), True), (replace(ROUTER, m=64 * ROUTER.m), False)):
+    for times, near in ((2, True), (4, False), (64, False)):
+        problem = replace(ROUTER, m=times * ROUTER.m)
         said = "\n".join(screen(problem, answers.answer(problem, files=files), None))
         assert ("import matmul" in said) is near and said.startswith(NOT_NEAR) is not near
 

@@ -12,14 +12,13 @@ from triton_vs_tilus.bench.cli import CLOCKS
 from triton_vs_tilus.bench.ops import BASELINES, MATMUL, W4A16
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.row import LANGUAGES, ProblemRecord, Row, TimingName
-from triton_vs_tilus.common.distance import distance
+from triton_vs_tilus.common.distance import SIZES, distance
 from triton_vs_tilus.common.protocol import Protocol
 
 Files = Mapping[Path, Sequence[Row]]
 Candidate = tuple[Path, list[Row]]  # a file, and rows of one problem there that were timed together, the fastest first
 
 PRODUCTS = (MATMUL, W4A16)
-SIZES = ("m", "n", "k")
 # Of a weight of 4 bits in groups of 128: those that common.quantization packs, which comes with torch.
 MULTIPLES = {"n": 8, "k": 128}
 # What torch offers to whoever writes no kernel: the best of each stands beside every answer.
@@ -270,7 +269,7 @@ def flags_of(problem: Product) -> str | None:
     fields = problem.fields
     if problem.op == W4A16:
         named = (fields["group_size"], fields["symmetric"]) != (MULTIPLES["k"], False)
-        return None if named else f"--op {W4A16}" + " --dtype bf16" * (fields["dtype"] == "bf16")
+        return None if named else f"--op {W4A16}" + f" --dtype {fields['dtype']}" * (fields["dtype"] != "fp16")
     if fields.get("out_dtype", fields["dtype"]) != fields["dtype"]:
         return None
     flags = [f"--layout {fields['layout']}"]
