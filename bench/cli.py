@@ -226,8 +226,14 @@ def check_files(args: argparse.Namespace) -> list["Row"]:
     """
     if args.fail_over is not None and args.against is None:
         raise UsageError("--fail-over needs --against OLD")
+    taken = {path.resolve() for path in _other_files(args)}
     for flag, path in (("--csv", args.csv), ("--json", args.json)):
         if path is not None:
+            if path.resolve() in taken:
+                raise UsageError(
+                    f"{flag} is {path}; accepted: a file that this command neither reads nor writes otherwise"
+                )
+            taken.add(path.resolve())
             try_file(flag, path)
     if args.plot is not None:
         try:
@@ -235,6 +241,16 @@ def check_files(args: argparse.Namespace) -> list["Row"]:
         except OSError as error:
             raise UsageError(f"--plot {args.plot}: {error.strerror}; accepted: a folder") from error
     return read_files("--against", [args.against] if args.against else [])
+
+
+def _other_files(args: argparse.Namespace) -> list[Path]:
+    """What a command with row flags reads, and its journal."""
+    given = vars(args)
+    workload = given.get("workload") or ""
+    named = [*given.get("file", []), args.against, given.get("output")]
+    named += [Path(candidate.rpartition(":")[0]) for candidate in given.get("candidate", [])]
+    named += [Path(workload)] if workload.endswith(".json") else []
+    return [path for path in named if path is not None]
 
 
 def try_file(flag: str, path: Path) -> None:

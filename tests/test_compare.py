@@ -358,6 +358,17 @@ def test_a_journal_is_not_written_over(gpu, capsys, tmp_path):
     assert "--resume goes on with it" in on_stderr(capsys)
 
 
+@pytest.mark.parametrize("flags", [["--output", "own"], ["--workload", "own.json"], ["--candidate", "own.py:f"]])
+def test_what_it_reads_or_writes_is_not_written_over(gpu, capsys, monkeypatch, tmp_path, flags):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.json").write_text('[{"m": 3, "n": 16, "k": 64}]')
+    (tmp_path / "own.py").write_text("def f(a, b): return a @ b")
+    name = flags[1].partition(":")[0]
+    assert run_command(compare.main, ["--shape", "3x16x64", "--only", VECTOR, *flags, "--csv", name]) == 2
+    assert f"--csv is {name}; accepted: a file that this command neither reads" in on_stderr(capsys)
+    assert not gpu.asked
+
+
 def test_it_shows_a_table_a_problem_and_the_summary(gpu, capsys, tmp_path):
     files = ["--csv", str(tmp_path / "rows.csv"), "--json", str(tmp_path / "rows.json")]
     assert run_command(compare.main, [*ROUTER, *files]) == 0

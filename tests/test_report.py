@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from io import StringIO
+from pathlib import Path
 
 import pandas
 import pytest
@@ -389,6 +390,27 @@ def test_a_file_of_no_rows_is_named_with_its_line(journal, tmp_path, capsys, tex
 def test_files_are_tried_before_rows_are_read(journal, capsys, flag, said):
     assert run_command(report.main, ["no_such_file", flag, "/dev/full"]) == 2
     assert f"{flag} /dev/full: {said}" in on_stderr(capsys)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--csv", "rows.jsonl"],
+        ["--json", "link.jsonl"],
+        ["--against", "old.json", "--json", "old.json"],
+        ["--csv", "made", "--json", "./made"],
+    ],
+)
+def test_what_it_reads_or_writes_is_not_written_over(journal, tmp_path, capsys, monkeypatch, flags):
+    monkeypatch.chdir(tmp_path)
+    for name in ("rows.jsonl", "old.json"):
+        (tmp_path / name).write_text(journal.read_text())
+    (tmp_path / "link.jsonl").symlink_to("rows.jsonl")
+    assert run_command(report.main, ["rows.jsonl", *flags]) == 2
+    refused = f"{flags[-2]} is {Path(flags[-1])}; accepted: a file that this command neither reads nor writes otherwise"
+    assert refused in on_stderr(capsys)
+    assert (tmp_path / "rows.jsonl").read_text() == (tmp_path / "old.json").read_text() == journal.read_text()
+    assert not (tmp_path / "made").exists()
 
 
 @pytest.mark.parametrize("arguments", [[], ["no_such_file"], ["F", "--fail-over", "5"]])
