@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from platformdirs import user_cache_path
 
+from triton_vs_tilus.common.files import InvalidFile
+
 if TYPE_CHECKING:
     from triton_vs_tilus.bench.measure.worker import Options
     from triton_vs_tilus.bench.rows.row import Row, TimingName
@@ -105,8 +107,8 @@ def named_by(command: str, name: str, known: Iterable[str]) -> str:
 def run_command(main: Callable[[Sequence[str] | None], int], arguments: Sequence[str] | None = None) -> int:
     """The exit code of main(arguments); arguments default to those of the process.
 
-    UsageError, in lines of WIDTH, Ctrl-C and SIGTERM are told on stderr and become their exit code. A reader of the
-    output that has seen enough, as `head`, ends the command without a word.
+    UsageError and InvalidFile, in lines of WIDTH, Ctrl-C and SIGTERM are told on stderr and become their exit code. A
+    reader of the output that has seen enough, as `head`, ends the command without a word.
     """
     name = Path(main.__code__.co_filename).name
     before = {}
@@ -122,7 +124,7 @@ def run_command(main: Callable[[Sequence[str] | None], int], arguments: Sequence
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes as it ends
         return ExitCode.OUTPUT_CLOSED
-    except UsageError as error:
+    except (UsageError, InvalidFile) as error:
         told = f"{name}: error: {error}"
         print(textwrap.fill(told, WIDTH, break_long_words=False, break_on_hyphens=False), file=sys.stderr)
         return ExitCode.USAGE

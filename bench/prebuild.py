@@ -7,7 +7,7 @@
 
 The folder is carried by whatever copies files. It is made by the Triton, the Python and the nvcc of this process, and
 --adopt takes nothing of a language whose programs another Triton, tilus or nvcc would look for. Building goes on where
-an earlier call was interrupted.
+an earlier call was interrupted. Exits 1 where there is nothing to build or to adopt.
 """
 
 import argparse
@@ -61,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         built = _built(args)
     except prebuilt.Mismatch as mismatch:
         raise UsageError(str(mismatch)) from None
+    if not built.configs:
+        cli.report("nothing to build: no contender of these has a config for these problems that is compiled")
+        return ExitCode.FAILED
     for language, count in built.programs.items():
         print(f"{language}: {prebuilt.programs(args.into, language)} programs, {count} of them new")
     print(f"{built.configs} configs in {built.seconds / 60:.1f} minutes, in {args.into}; {len(built.failed)} failed")

@@ -13,8 +13,8 @@ from triton_vs_tilus.common.kernel import Kernel
 
 PACKAGE = "triton_vs_tilus"
 # What a launcher does on the host before a launch. It decides neither what is launched nor what is searched.
-ON_THE_HOST = {"accuracy", "building", "call", "checks", "compilers", "devices", "launching", "offline", "plan"}
-ON_THE_HOST |= {"prepare", "problem", "starting", "tensors", "tuned", "workspace"}
+ON_THE_HOST = {"accuracy", "building", "call", "checks", "compilers", "devices", "files", "launching", "offline"}
+ON_THE_HOST |= {"plan", "prepare", "problem", "starting", "tensors", "tuned", "workspace"}
 
 
 def is_stale(kernel: Kernel, entry: tuned.Entry) -> bool:

@@ -17,6 +17,7 @@ import torch
 from triton_vs_tilus.common import building, devices, dispatch, tuned
 from triton_vs_tilus.common.building import Program
 from triton_vs_tilus.common.epilogue import ACTIVATIONS, Epilogue
+from triton_vs_tilus.common.files import InvalidFile
 from triton_vs_tilus.common.kernel import Kernel
 from triton_vs_tilus.common.linear import ways
 from triton_vs_tilus.common.plan import contiguous
@@ -92,7 +93,10 @@ def main(
     for k, n in args.weight:
         problem = Matmul(1, n, k, dtype, DTYPES[args.out_dtype or args.dtype], Layout.NK, epilogue)
         with devices.compiling_for(building.capability_of(target)):
-            found = ways(kernels, problem, args.max_tokens, contiguous(problem), slug, target, args.deterministic)
+            try:
+                found = ways(kernels, problem, args.max_tokens, contiguous(problem), slug, target, args.deterministic)
+            except InvalidFile as error:
+                made.error(str(error))
         reasons = building.build_now(list(found))
         for program, choice in found.items():
             print(f"{k}x{n} from {program.problem.m} rows on: {choice}")

@@ -30,6 +30,7 @@ from filelock import FileLock
 from platformdirs import user_cache_path, user_data_path
 
 from triton_vs_tilus.common.distance import SIZES, distance
+from triton_vs_tilus.common.files import InvalidFile
 from triton_vs_tilus.common.kernel import Config, Kernel
 from triton_vs_tilus.common.problem import Problem
 
@@ -40,6 +41,7 @@ __all__ = [
     "SHIPPED",
     "STAND_INS",
     "Entry",
+    "InvalidTable",
     "Known",
     "Search",
     "Source",
@@ -115,6 +117,10 @@ class Entry(_Found, total=False):
     search: Search
 
 
+class InvalidTable(InvalidFile):
+    """A device's file is not a table."""
+
+
 Table = dict[str, list[Entry]]
 Source = Literal["tuned", "nearest", "heuristic"]  # of a config; see pick
 
@@ -157,8 +163,7 @@ def devices() -> list[str]:
 
 @lru_cache(maxsize=8)
 def table(slug: str) -> Table:
-    """Both layers of a device's table, sorted; empty where there is neither. Raises ValueError for a file that is not
-    a table."""
+    """Both layers of a device's table, sorted; empty where there is neither. Raises InvalidTable."""
     return _laid_over(_read(path_of(slug, shipped=True)), _read(path_of(slug, shipped=False)))
 
 
@@ -257,8 +262,8 @@ def _read(path: Path) -> Table:
         entries = json.loads(path.read_text()) if path.exists() else {}
         msgspec.convert(entries, dict[str, list[_Found]])
         return entries
-    except ValueError as error:
-        raise ValueError(f"{path} is not a table of tuned configs: {error}") from error
+    except (OSError, ValueError) as error:
+        raise InvalidTable(f"{path} is not a table of tuned configs: {error}") from error
 
 
 def _laid_over(below: Table, above: Table) -> Table:

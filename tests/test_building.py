@@ -139,6 +139,14 @@ def test_what_the_command_cannot_do_is_one_error(arguments, words, capsys):
     assert words in the_error(capsys)
 
 
+def test_a_broken_tuned_table_is_one_error(tuned_tables, capsys):
+    (tuned_tables / "h200.json").write_text("[]")
+    with pytest.raises(SystemExit, match="2"):
+        arguments = ["7168x256", "--arch", "sm_90a", "--device", "h200"]
+        prepare.main("made", kernels_triton.KERNELS, lambda: None, lambda program: None, arguments)
+    assert "h200.json is not a table of tuned configs" in the_error(capsys)
+
+
 def test_a_target_without_dependent_launch_takes_another_kernel(monkeypatch, capsys):
     wanted = []
     monkeypatch.setattr(building, "build_now", lambda programs: wanted.extend(programs) or {})

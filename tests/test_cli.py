@@ -7,11 +7,14 @@ import subprocess
 import sys
 
 import pytest
+import torch
+from said import on_stderr
 
 from triton_vs_tilus.bench import ROOT, cli
 from triton_vs_tilus.bench.cli import ExitCode, UsageError, run_command
 from triton_vs_tilus.bench.rows.row import TIMINGS
 from triton_vs_tilus.bench.search.race import BUDGETS
+from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import DTYPES, Layout
 
@@ -98,6 +101,34 @@ def test_help_is_narrow(command, columns, monkeypatch):
     made = importlib.import_module(f"triton_vs_tilus.bench.{command}").parser()
     assert max(map(len, made.format_help().splitlines())) <= cli.WIDTH
     assert max(map(len, made.format_usage().splitlines())) <= min(int(columns), cli.WIDTH)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("compare", "--shape 1x64x1024 --only triton/data_parallel"),
+        ("tuned", ""),
+        ("resources", "--only triton/sliced_k.fma"),
+        ("prebuild", "--shape 1x64x1024 --only triton/atomic --budget off --into built"),
+        ("record", "--list or_reduce-int64"),
+    ],
+)
+def test_a_broken_tuned_table_is_a_usage_error(command, words, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(tuned.DATA_VARIABLE, str(tmp_path))
+    slugs = {*tuned.devices(), tuned.slug_of(torch.device("cuda" if torch.cuda.is_available() else "cpu"))}
+    (tmp_path / "tuned").mkdir()
+    for slug in slugs:
+        (tmp_path / "tuned" / f"{slug}.json").write_text("[]")
+    tuned.refresh()
+    main = importlib.import_module(f"triton_vs_tilus.bench.{command}").main
+    try:
+        assert run_command(main, words.split()) == ExitCode.USAGE
+    finally:
+        monkeypatch.undo()
+        tuned.refresh()
+    told = on_stderr(capsys)
+    assert f"{command}.py: error: {tmp_path / 'tuned'}" in told and ".json is not a table of tuned configs: " in told
 
 
 def test_what_is_refused_is_told_in_narrow_lines(capsys):

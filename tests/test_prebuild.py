@@ -149,7 +149,7 @@ def test_what_the_sanitizer_launches_is_built(monkeypatch, tmp_path, capsys):
 
     def build_these(folder, wanted, **options):
         asked.extend(wanted)
-        return prebuilt.Built()
+        return prebuilt.Built(configs=len(asked))
 
     monkeypatch.setattr(prebuilt, "build_these", build_these)
     assert run_command(prebuild.main, ["--sanitizer", "--only", "data_parallel", "--into", str(tmp_path)]) == 0
@@ -160,6 +160,12 @@ def test_what_the_sanitizer_launches_is_built(monkeypatch, tmp_path, capsys):
     assert "tilus/data_parallel.persistent" in {kernel.full_name for kernel, _, _ in asked}
     assert run_command(prebuild.main, ["--sanitizer", "--only", "nothing", "--into", str(tmp_path)]) == 2
     assert "--only is 'nothing'; accepted: names and parts of" in on_stderr(capsys)
+
+
+@pytest.mark.parametrize("flags", [["--only", "torch"], ["--only", "decompose_k.vector_unfused"]])
+def test_where_nothing_is_to_be_built_it_fails(tmp_path, capsys, flags):
+    assert run_command(prebuild.main, ["--shape", "1x7x129", "--into", str(tmp_path / "built"), *flags]) == 1
+    assert "nothing to build: no contender of these has a config" in on_stderr(capsys)
 
 
 def test_the_stub_takes_the_drivers_name(tmp_path):

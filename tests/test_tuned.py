@@ -188,7 +188,7 @@ def test_entries_of_another_version_are_passed_over(tuned_tables):
 @pytest.mark.parametrize("text", ["{", "[]", '{"triton/atomic": [{}]}', '{"triton/atomic": [{"problem": 1}]}'])
 def test_a_file_that_is_no_table_is_named(text, tuned_tables):
     (tuned_tables / "a-gpu.json").write_text(text)
-    with pytest.raises(ValueError, match=r"a-gpu\.json is not a table"):
+    with pytest.raises(tuned.InvalidTable, match=r"a-gpu\.json is not a table"):
         tuned.pick(KERNEL, Matmul(16, 256, 7168), "a-gpu")
 
 
