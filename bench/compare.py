@@ -162,7 +162,10 @@ def check_on_cpu(args: argparse.Namespace) -> int:
     print(f"\nChecking {what}, {CHECK_S:.0f} s at most", flush=True)
     began = time.monotonic()
     with shown() as progress:
-        rows = run.check(plan, CHECK_S, Journal(args.output) if args.output else None, progress)
+        try:
+            rows = run.check(plan, CHECK_S, Journal(args.output) if args.output else None, progress)
+        except run.JournalError as error:
+            raise UsageError(str(error)) from error
     if rows:
         out.print(tables.checks_table(rows))
     _show_unchecked(plan, rows, time.monotonic() - began)

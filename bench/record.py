@@ -60,10 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in args.name:
         if name not in RECORDINGS:
             raise UsageError(f"name is {name!r}; accepted: {cli.named_by('bench/record.py --list', name, RECORDINGS)}")
-    names = args.name or list(RECORDINGS)
+    named = list(dict.fromkeys(args.name))  # two at once would write one journal
+    names = named or list(RECORDINGS)
     if args.list:
         tables.console(verbose=True).print(_list(names))
-        for name in args.name:
+        for name in named:
             print(f"{name}: python bench/compare.py {RECORDINGS[name]}")
         return ExitCode.OK
     gpus = _gpus()

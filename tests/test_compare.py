@@ -26,6 +26,7 @@ from triton_vs_tilus.bench.rows.journal import Journal, read_rows, to_line
 from triton_vs_tilus.bench.rows.row import BASELINE
 from triton_vs_tilus.bench.search import build
 from triton_vs_tilus.bench.show import tables
+from triton_vs_tilus.common.files import locked
 
 ENVIRONMENT = "triton_vs_tilus.bench.measure.run.environment"
 SCRIPT = str(queries.ROOT / "bench" / "compare.py")
@@ -221,6 +222,24 @@ def test_an_interrupted_run_goes_on_where_it_was(gpu, capsys, tmp_path, stop_aft
     rows = run(*ROUTER, *output, "--resume")
     assert gpu.contenders == [(m, name) for m in (1, 16) for name in US]
     assert [(r.problem.m, r.contender) for r in rows] == gpu.contenders
+
+
+def test_a_journal_that_another_command_writes_is_left_alone(gpu, capsys, tmp_path):
+    """In mid-line, too: opening it would cut the line off."""
+    output = ["--output", str(tmp_path / "rows.jsonl")]
+    gpu.stop_after = 2
+    assert run_command(compare.main, [*ROUTER, *output]) == 130
+    path = tmp_path / "rows.jsonl"
+    with open(path, "a") as written:
+        written.write('{"half a row')
+    before = path.read_text()
+    with locked(path):
+        assert run_command(compare.main, [*ROUTER, *output, "--resume"]) == 2
+    assert f"{path}: another command is writing this journal" in on_stderr(capsys)
+    assert path.read_text() == before and len(gpu.asked) == 2
+    gpu.stop_after = None
+    assert run_command(compare.main, [*ROUTER, *output, "--resume"]) == 0
+    assert [left.name for left in tmp_path.iterdir()] == ["rows.jsonl"]
 
 
 def test_resume_takes_the_newest_journal_of_the_same_command(gpu):
@@ -516,6 +535,13 @@ def test_without_a_gpu_the_problems_that_are_named_are_checked(no_gpu):
         run_command(compare.main, ["--shape", "300x200x100", "--only", VECTOR, "--problem", "64x64x8192-bf16-kn"]) == 0
     )
     assert {problem for problem, _ in no_gpu.asked} == {"300x200x100-bf16-nk", "64x64x8192-bf16-kn"}
+
+
+def test_without_a_gpu_a_journal_that_another_command_writes_is_left_alone(no_gpu, capsys, tmp_path):
+    with locked(tmp_path / "rows.jsonl"):
+        assert run_command(compare.main, [*ROUTER, "--output", str(tmp_path / "rows.jsonl")]) == 2
+    assert "rows.jsonl: another command is writing this journal" in on_stderr(capsys)
+    assert no_gpu.asked == []
 
 
 def test_without_a_gpu_what_was_recorded_comes_first(no_gpu, capsys, tmp_path):

@@ -84,6 +84,11 @@ def test_what_came_to_its_end_becomes_the_file_and_the_rest_stays_a_journal(two_
     assert "router-nk: recorded" in said and "router-kn: exit code 2" in said
 
 
+def test_a_name_given_twice_is_recorded_once(two_gpus, capsys):
+    assert run_command(record.main, ["router-nk", "router-nk"]) == 0
+    assert capsys.readouterr().out.count("router-nk: recorded") == 1
+
+
 def test_a_contender_that_failed_has_its_row_and_one_without_a_row_is_missing(two_gpus, monkeypatch, capsys):
     compare_py = two_gpus / "compare.py"
     compare_py.write_text(compare_py.read_text().replace("else 0", "else 1"))

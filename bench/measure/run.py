@@ -8,9 +8,12 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+from filelock import Timeout
 
 from triton_vs_tilus.bench.measure import worker
 from triton_vs_tilus.bench.measure.process import Child, Children
@@ -30,6 +33,7 @@ from triton_vs_tilus.bench.rows.queries import launch_costs
 from triton_vs_tilus.bench.rows.row import Key, Row
 from triton_vs_tilus.bench.search import build
 from triton_vs_tilus.bench.search.table import write_table
+from triton_vs_tilus.common.files import locked
 from triton_vs_tilus.common.kernel import Kernel
 from triton_vs_tilus.common.problem import Problem
 from triton_vs_tilus.common.tuned import device_slug
@@ -76,10 +80,15 @@ def measure(
     output: the journal; without it a new one in `folder`, or with `resume` the newest there of the same command.
     Raises JournalError; on rank 0 Incomplete, where another rank stopped.
     """
-    progress = progress or Progress()
     ranks = Ranks()
     ranks.take_cpus()
-    path = Path(ranks.agree(lambda: str(_opened(plan, folder, output, resume))))
+    with ExitStack() as to_the_end:
+        path = Path(ranks.agree(lambda: str(_opened(plan, folder, output, resume, to_the_end))))
+        return _run(plan, path, ranks, progress or Progress())
+
+
+def _run(plan: Plan, path: Path, ranks: Ranks, progress: Progress) -> list[Row]:
+    """As `measure`, into the journal at this path."""
     held = Journal(path).rows()
     _check_alike(held, plan.options)
     own = Journal(path if ranks.count == 1 else path.with_suffix(f".rank{ranks.rank}{path.suffix}"))
@@ -109,7 +118,7 @@ def measure(
 def check(plan: Plan, seconds: float, journal: Journal | None, progress: Progress | None = None) -> list[Row]:
     """Checks the contenders on the CPU, nothing is timed, and returns a row for each that ended within `seconds`.
 
-    Languages take turns, so that each has been seen where not all fit; candidates come first.
+    Languages take turns, so that each has been seen where not all fit; candidates come first. Raises JournalError.
     """
     progress = progress or Progress()
     until = time.monotonic() + seconds
@@ -118,7 +127,10 @@ def check(plan: Plan, seconds: float, journal: Journal | None, progress: Progres
     progress.started(journal.path if journal else None, sum(len(kernels) for *_, kernels in pairs))
     cpus = len(os.sched_getaffinity(0))
     count = min(cpus, CHECKERS)
-    with Children(count, seconds, {"OMP_NUM_THREADS": str(cpus // count)}) as children:
+    with (
+        _alone(journal.path) if journal else nullcontext(),
+        Children(count, seconds, {"OMP_NUM_THREADS": str(cpus // count)}) as children,
+    ):
         for workload, problem, kernels in pairs:
             progress.measuring(problem)
             left_s = max(0.0, until - time.monotonic())
@@ -142,8 +154,9 @@ def _in_turns(kernels: Sequence[Kernel], op: str) -> list[Kernel]:
     return [kernel for _, kernel in sorted(placed, key=lambda pair: pair[0])]
 
 
-def _opened(plan: Plan, folder: Path, output: Path | None, resume: bool) -> Path:
-    """The journal, there from now on, with what the ranks of an interrupted run left. Raises JournalError."""
+def _opened(plan: Plan, folder: Path, output: Path | None, resume: bool, to_the_end: ExitStack) -> Path:
+    """The journal, there from now on, with what the ranks of an interrupted run left; no other command writes it until
+    the stack is closed. Raises JournalError."""
     path = output
     if path is None and resume:
         path = next(_same_command(plan.command, folder), None)
@@ -154,6 +167,8 @@ def _opened(plan: Plan, folder: Path, output: Path | None, resume: bool) -> Path
     elif path.exists() and not resume:
         raise JournalError(f"--output {path} is there already; --resume goes on with it")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        to_the_end.enter_context(_alone(path))
         journal = Journal(path)
         if not path.exists() or path.stat().st_size == 0:
             journal.begin(plan.command)
@@ -169,6 +184,16 @@ def _opened(plan: Plan, folder: Path, output: Path | None, resume: bool) -> Path
     except ValueError as error:
         raise JournalError(str(error)) from error
     return path
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Holds a journal: opening it cuts off what another command is writing. Raises JournalError where one does."""
+    try:
+        with locked(path, timeout=0):
+            yield
+    except Timeout:
+        raise JournalError(f"{path}: another command is writing this journal") from None
 
 
 def _same_command(command: str, folder: Path) -> Iterator[Path]:
