@@ -794,6 +794,16 @@ def test_what_interrupted_ranks_left_is_taken_up(gpu, tmp_path):
     assert list(tmp_path.glob("*.rank*")) == []
 
 
+def test_what_is_not_of_its_own_ranks_stays(gpu, tmp_path):
+    """Whatever characters the journal's name has."""
+    output = tmp_path / "x[1].jsonl"
+    others = [tmp_path / name for name in ("x[1].ranking.jsonl", "x[1].rank1b.jsonl", "x1.rank1.jsonl")]
+    for path in (*others, tmp_path / "x[1].rank1.jsonl"):
+        Journal(path).append(row(VECTOR, 16, 8.0, timings=("cold", "graph")))
+    assert len(run(*ROUTER, "--output", str(output), "--resume")) == 6
+    assert len(gpu.contenders) == 5 and sorted(tmp_path.iterdir()) == sorted([output, *others])
+
+
 def test_list_fits_two_screens(capsys):
     assert run_command(compare.main, ["--list"]) == 0
     shown = capsys.readouterr().out

@@ -6,6 +6,7 @@ is not measured again.
 
 import logging
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -231,7 +232,8 @@ def _check_host(held: Sequence[Row], row: Row) -> None:
 
 
 def _journals_of_ranks(path: Path) -> list[Path]:
-    return sorted(path.parent.glob(f"{path.stem}.rank*{path.suffix}"))
+    name = re.compile(rf"{re.escape(path.stem)}\.rank\d+{re.escape(path.suffix)}")
+    return sorted(beside for beside in path.parent.iterdir() if name.fullmatch(beside.name))
 
 
 def _append_new(journal: Journal, rows: Sequence[Row]) -> None:
