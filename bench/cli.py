@@ -42,6 +42,9 @@ EPILOGUES = ("none", "relu", "silu", "sigmoid", "bias", "bias_relu", "bias_silu"
 TUNE = ("off", "quick", "full")
 CLOCKS: "tuple[TimingName, ...]" = ("cold", "graph", "warm")  # that an answer may be asked by
 
+PROBLEM_FLAGS = ("--workload", "--shape", "--problem", "--tokens", "--layout", "--dtype", "--out-dtype", "--epilogue")
+CONTENDER_FLAGS = ("--only", "--skip", "--references", "--matched", "--candidate")
+
 WIDTH = 100  # characters of a line
 
 
@@ -91,6 +94,17 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
+
+    def given(self, args: argparse.Namespace) -> list[str]:
+        """The flags whose values differ from their defaults."""
+        flags = [action for action in self._actions if action.option_strings and action.dest in args]
+        return [action.option_strings[-1] for action in flags if getattr(args, action.dest) != action.default]
+
+    def refuse_unread(self, args: argparse.Namespace, flag: str, read: Collection[str] = ()) -> None:
+        """Raises UsageError where others are given beside this flag than those that are read then."""
+        if unread := [given for given in self.given(args) if given not in (flag, *read)]:
+            accepted = ", ".join(read) or "nothing"
+            raise UsageError(f"{flag} leaves {', '.join(unread)} unread; accepted beside it: {accepted}")
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:

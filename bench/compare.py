@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench.cli import (
+    CONTENDER_FLAGS,
     EXIT_CODES,
     JOURNALS,
+    PROBLEM_FLAGS,
     ExitCode,
     Parser,
     UsageError,
@@ -47,6 +49,12 @@ if TYPE_CHECKING:
 
 CHECK_S = 50.0  # for the whole check on the CPU
 NAMED = 5  # contenders in one message
+# What only asks, and the flags that it reads.
+READ_BESIDE = {
+    "--list": ("--layout", "--dtype", "--out-dtype", "--epilogue", *CONTENDER_FLAGS, "--verbose"),
+    "--spaces": (*PROBLEM_FLAGS, *CONTENDER_FLAGS, "--verbose"),
+    "--doctor": (),
+}
 
 
 def parser() -> Parser:
@@ -63,7 +71,7 @@ def parser() -> Parser:
     group.add_argument("--resume", action="store_true", help=resume)
     add_row_flags(parser)
 
-    group = parser.add_argument_group("asking")
+    group = parser.add_argument_group("asking").add_mutually_exclusive_group()
     group.add_argument("--list", action="store_true", help="list workloads and contenders")
     spaces = "how many configs --tune may try of each kernel, in each language; with -v what a language lacks, and why"
     group.add_argument("--spaces", action="store_true", help=spaces)
@@ -73,7 +81,11 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    args = parser().parse_args(arguments)
+    made = parser()
+    args = made.parse_args(arguments)
+    for flag, read in READ_BESIDE.items():
+        if flag in made.given(args):
+            made.refuse_unread(args, flag, read)
     if not has_gpu():
         os.environ.setdefault("TRITON_INTERPRET", "1")
     if args.doctor:

@@ -243,7 +243,7 @@ def choose(
 
     A name is a full name, or part of one: language/file, file.variant, file, language; or a pattern (*, ?, [..]) of any
     of these; or, in `only`, a full name and a split, '@s4', or the language or kernel whose config it takes, '@tilus'
-    or '@cluster'. Raises ValueError for one that names nothing.
+    or '@cluster'. Raises ValueError for one that names nothing, and where `skip` leaves none of `only`.
     """
     kernels = list(kernels)
     for name in only:
@@ -259,21 +259,23 @@ def choose(
                 accepted = f"names and parts of {named_by('bench/compare.py --list -v', pattern, sorted(known))}"
                 reasons = "".join(f"; {reason}" for reason in not_importable().values())
                 raise ValueError(f"{flag} is {pattern!r}; accepted: {accepted}{reasons}")
-    chosen = [
+    asked = [
         kernel
         for kernel in kernels
         if kernel.full_name in BASELINES
-        or (
-            # A candidate was brought to be seen.
-            (
-                (not only and not kernel.on_request)
-                or (references and kernel.on_request and not (only and kernel.language in LANGUAGES))
-                or kernel.language is Language.CANDIDATE
-                or any(_named(kernel, pattern) for pattern in only)
-            )
-            and not any(_named(kernel, pattern) for pattern in skip)
-        )
+        or (not only and not kernel.on_request)
+        or (references and kernel.on_request and not (only and kernel.language in LANGUAGES))
+        or kernel.language is Language.CANDIDATE  # brought to be seen
+        or any(_named(kernel, pattern) for pattern in only)
     ]
+    chosen = [
+        kernel
+        for kernel in asked
+        if kernel.full_name in BASELINES or not any(_named(kernel, pattern) for pattern in skip)
+    ]
+    if only and len(chosen) < len(asked) and all(kernel.full_name in BASELINES for kernel in chosen):
+        skipped = ", ".join(map(repr, skip))
+        raise ValueError(f"--skip is {skipped}; accepted: what leaves one of --only {', '.join(map(repr, only))}")
     chosen += _all_matched(chosen) if matched else []
     return list({kernel.full_name: kernel for kernel in chosen}.values())  # each once, however often it is named
 

@@ -47,7 +47,12 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    args = parser().parse_args(arguments)
+    made = parser()
+    args = made.parse_args(arguments)
+    if args.adopt is not None:
+        made.refuse_unread(args, "--adopt")
+    if args.sanitizer:
+        made.refuse_unread(args, "--sanitizer", ("--only", "--target", "--into"))
     from triton_vs_tilus.bench.search import prebuilt
 
     try:

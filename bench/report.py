@@ -40,9 +40,13 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    args = parser().parse_args(arguments)
-    if not (args.update_docs or args.file):
-        raise UsageError("no FILE; see --help")
+    made = parser()
+    args = made.parse_args(arguments)
+    if not args.file:
+        if not args.update_docs:
+            raise UsageError("no FILE; see --help")
+        if unread := [flag for flag in made.given(args) if flag != "--update-docs"]:
+            raise UsageError(f"{', '.join(unread)}: no FILE; accepted beside --update-docs with a FILE")
     old = check_files(args)
     rows = read_files("", args.file)
     if args.update_docs:

@@ -36,13 +36,17 @@ def parser() -> Parser:
     made.add_argument("--layout", choices=layouts, default="nk", help="of the weight (default: %(default)s)")
     matched = "each kernel of both languages with one config, which tilus' launcher takes at 16x256x7168"
     made.add_argument("--matched", action="store_true", help=matched)
-    made.add_argument("--json", metavar="FILE", type=Path, help="what the notes show, in place of tables")
-    made.add_argument("--markdown", action="store_true", help="for a page instead of a terminal")
+    shown = made.add_mutually_exclusive_group()
+    shown.add_argument("--json", metavar="FILE", type=Path, help="what the notes show, in place of tables")
+    shown.add_argument("--markdown", action="store_true", help="for a page instead of a terminal")
     return made
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    args = parser().parse_args(arguments)
+    made = parser()
+    args = made.parse_args(arguments)
+    if args.matched:
+        made.refuse_unread(args, "--matched", ("--target", "--only", "--json", "--markdown"))
     targets = [args.target] if args.target else TARGETS
     if args.json is not None:
         try_file("--json", args.json)

@@ -162,6 +162,11 @@ def test_help_waits_for_neither_torch_nor_a_kernel(tmp_path):
         (["--workload", "router", "--fail-over", "5"], "--fail-over needs --against"),
         (["--workload", "router", "--against", "no_such.json"], "--against no_such.json"),
         (["--workload", "router", "--resume"], "there is no journal of this command in"),
+        (["--workload", "router", "--only", "atomic", "--skip", "atomic"], "--skip is 'atomic'; accepted: what leaves"),
+        (["--list", "--doctor"], "--doctor: not allowed with argument --list"),
+        (["--doctor", "--verbose"], "--doctor leaves --verbose unread; accepted beside it: nothing"),
+        (["--list", "--csv", "rows.csv", "--tune", "full"], "--list leaves --tune, --csv unread; accepted beside it: "),
+        (["--spaces", "--shape", "1x16x16", "--output", "rows.jsonl"], "--spaces leaves --output unread"),
         (["--workload", "router", "--tokens", ""], "tokens are ''; accepted: positive integers"),
     ],
 )

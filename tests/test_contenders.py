@@ -103,6 +103,13 @@ def test_files_and_languages_name_all_of_theirs():
 
 def test_the_baseline_stays_whatever_is_skipped():
     assert names(contenders.choose(products(), skip=["*"])) == [BASELINE]
+    assert names(contenders.choose(products(), only=[BASELINE], skip=["triton"])) == [BASELINE]
+
+
+def test_who_is_named_and_skipped_is_told():
+    told = "--skip is 'triton'; accepted: what leaves one of --only 'triton/atomic'"
+    with pytest.raises(ValueError, match=f"^{told}$"):
+        contenders.choose(products(), only=["triton/atomic"], skip=["triton"])
 
 
 @pytest.mark.parametrize("flag", ["only", "skip"])

@@ -168,6 +168,19 @@ def test_where_nothing_is_to_be_built_it_fails(tmp_path, capsys, flags):
     assert "nothing to build: no contender of these has a config" in on_stderr(capsys)
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--adopt", "built", "--workload", "router"], "--adopt leaves --workload unread; accepted beside it: nothing"),
+        (["--adopt", "built", "--sanitizer"], "--adopt leaves --sanitizer unread"),
+        (["--sanitizer", "--workload", "router"], "--sanitizer leaves --workload unread; accepted beside it: --only, "),
+    ],
+)
+def test_flags_that_would_be_ignored_are_refused(capsys, flags, told):
+    assert run_command(prebuild.main, flags) == 2
+    assert told in on_stderr(capsys)
+
+
 def test_the_stub_takes_the_drivers_name(tmp_path):
     """What is linked with it asks for the driver's library where it is loaded."""
     if shutil.which("g++") is None:

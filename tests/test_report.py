@@ -413,6 +413,13 @@ def test_what_it_reads_or_writes_is_not_written_over(journal, tmp_path, capsys, 
     assert not (tmp_path / "made").exists()
 
 
+def test_what_is_read_with_a_file_alone_is_refused_without_one(journal, tmp_path, capsys):
+    flags = ["--csv", str(tmp_path / "rows.csv"), "--against", str(journal), "--fail-over", "1", "--matrix"]
+    assert run_command(report.main, ["--update-docs", *flags]) == 2
+    told = "--csv, --matrix, --against, --fail-over: no FILE; accepted beside --update-docs with a FILE"
+    assert told in on_stderr(capsys)
+
+
 @pytest.mark.parametrize("arguments", [[], ["no_such_file"], ["F", "--fail-over", "5"]])
 def test_the_command_refuses_what_it_cannot_do(arguments, capsys):
     assert run_command(report.main, arguments) == 2

@@ -418,3 +418,15 @@ def test_no_kernel_waits_for_a_load_before_it_issues_another():
     """Of the recorded kernels, at one config in both languages: the loads of straight code go out together."""
     trips = {one.kernel: [gpu.figures["trips"] for gpu in one.gpu_kernels] for one in read()}
     assert len(trips) > 30 and {max(of_launches) for of_launches in trips.values()} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--json", "resources.json", "--markdown"], "--markdown: not allowed with argument --json"),
+        (["--matched", "--shape", "16x256x7168"], "--matched leaves --shape unread; accepted beside it: --target, "),
+    ],
+)
+def test_flags_that_would_be_ignored_are_refused(capsys, flags, told):
+    assert run_command(command.main, flags) == 2
+    assert told in on_stderr(capsys)
