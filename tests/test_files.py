@@ -1,5 +1,6 @@
-"""Files that others read meanwhile: one process at a time."""
+"""Files that others read meanwhile: the old text or the new one; one process at a time."""
 
+import os
 import subprocess
 import sys
 
@@ -7,6 +8,28 @@ import pytest
 from filelock import Timeout
 
 from triton_vs_tilus.common import files
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "made" / "file.json"
+    files.replace_text(path, "old µs\n")
+    assert path.read_bytes() == "old µs\n".encode()
+    sync = os.fsync
+
+    def interrupted(number):
+        sync(number)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        files.replace_text(path, "new\n")
+    assert path.read_text() == "old µs\n" and list(path.parent.iterdir()) == [path]
+
+
+def test_of_a_link_what_it_leads_to_is_replaced(tmp_path):
+    (tmp_path / "link").symlink_to("file")
+    files.replace_text(tmp_path / "link", "text")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "text"
 
 
 def test_a_file_is_held_against_other_processes_and_nothing_stays_beside_it(tmp_path):

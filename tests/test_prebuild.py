@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from triton_vs_tilus.bench.diagnostics import sanitizer
 from triton_vs_tilus.bench.search import prebuilt
 from triton_vs_tilus.bench.search.race import Budget
 from triton_vs_tilus.bench.search.space import compiled_fields
-from triton_vs_tilus.common import tuned
+from triton_vs_tilus.common import files, tuned
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import offline as of_tilus
 
@@ -82,6 +83,44 @@ def test_programs_of_other_compilers_are_refused(caches, monkeypatch, capsys):
     assert [path.name for path in (caches / "here").iterdir()] == ["triton"]
     assert run_command(prebuild.main, ["--adopt", str(caches)]) == 2
     assert "accepted: a folder that bench/prebuild.py built programs into" in on_stderr(capsys)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"tilus": {"v": "1"}}}', "JSON is malformed"),
+        ('{"triton": 3}', "Expected `object`, got `int`"),
+        ('{"cuda": {}}', "cuda; accepted: triton, tilus"),
+    ],
+)
+def test_a_broken_identity_is_one_error(tmp_path, capsys, text, told):
+    (tmp_path / "identity.json").write_text(text)
+    assert run_command(prebuild.main, ["--adopt", str(tmp_path)]) == 2
+    assert f"prebuild.py: error: {tmp_path / 'identity.json'}: {told}" in on_stderr(capsys)
+    with pytest.raises(files.InvalidFile):
+        prebuilt.claim(tmp_path, "triton", {"version": "1"})
+
+
+def test_two_builds_into_one_folder_both_leave_their_identity(tmp_path, monkeypatch):
+    """One between the other's reading and writing."""
+    read = prebuilt._read
+    second = threading.Thread(target=prebuilt.claim, args=(tmp_path, "tilus", {"version": "2"}))
+
+    def slow(folder):
+        known = read(folder)
+        if threading.current_thread() is not second:
+            second.start()
+            second.join(0.3)
+        return known
+
+    monkeypatch.setattr(prebuilt, "_read", slow)
+    prebuilt.claim(tmp_path, "triton", {"version": "1"})
+    second.join()
+    assert json.loads((tmp_path / "identity.json").read_text()) == {
+        "triton": {"version": "1"},
+        "tilus": {"version": "2"},
+    }
+    assert [path.name for path in tmp_path.iterdir()] == ["identity.json"]
 
 
 def test_a_library_is_for_any_processor_and_whole_when_it_is_there(monkeypatch, tmp_path):

@@ -23,9 +23,11 @@ from triton_vs_tilus.bench.measure.clock import Announce, first_line
 from triton_vs_tilus.bench.measure.process import Children, Died
 from triton_vs_tilus.bench.search.race import Budget
 from triton_vs_tilus.bench.search.space import compiled_fields, first_tries
+from triton_vs_tilus.common.files import InvalidFile, locked, replace_text
 from triton_vs_tilus.common.kernel import LANGUAGES, Config, Kernel, Language
 from triton_vs_tilus.common.problem import Problem
 
+IDENTITY = "identity.json"
 DEADLINE_S = 600.0  # for the programs of one job
 # Kernels are compiled, not interpreted; a program is kept without what only a reader of the compiler's output needs.
 ENVIRONMENT = {"TRITON_INTERPRET": "0", "TRITON_STORE_BINARY_ONLY": "1"}
@@ -117,7 +119,7 @@ def adopt(folder: Path) -> tuple[dict[str, int], dict[str, str]]:
     """Puts a carried folder into this machine's caches. Returns the number of its programs by language; and the
     languages of which it took none, as this machine's compilers are others, and would find none, or a wrong one.
 
-    Raises Mismatch for a folder that is none.
+    Raises Mismatch for a folder that is none, InvalidFile for one whose identity.json is none.
     """
     known = _read(folder)
     if not known:
@@ -139,11 +141,12 @@ _PROGRAMS = {"triton": "*/*.cubin", "tilus": "programs/*/module/lib.so"}
 def claim(folder: Path, language: str, here: dict[str, str]) -> None:
     """Marks the folder as one for this language's programs of these compilers (kernels_*/offline.identity, and the
     target). Raises Mismatch where it holds those of others."""
-    known = _read(folder)
-    if differing := _differing(known.get(language, here), here):
-        raise Mismatch(f"{folder} holds other programs of {language}: {differing}")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "identity.json").write_bytes(msgspec.json.format(msgspec.json.encode(known | {language: here})))
+    with locked(folder / IDENTITY):  # another call may build into the folder meanwhile
+        known = _read(folder)
+        if differing := _differing(known.get(language, here), here):
+            raise Mismatch(f"{folder} holds other programs of {language}: {differing}")
+        replace_text(folder / IDENTITY, msgspec.json.format(msgspec.json.encode(known | {language: here})).decode())
 
 
 def _differing(built: dict[str, str], here: dict[str, str]) -> str:
@@ -153,8 +156,15 @@ def _differing(built: dict[str, str], here: dict[str, str]) -> str:
 
 
 def _read(folder: Path) -> dict[str, dict[str, str]]:
-    path = folder / "identity.json"
-    return msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, str]]) if path.exists() else {}
+    """Raises InvalidFile."""
+    path = folder / IDENTITY
+    try:
+        known = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, str]]) if path.exists() else {}
+    except (OSError, ValueError) as error:
+        raise InvalidFile(f"{path}: {error}; accepted: what bench/prebuild.py wrote") from error
+    if unknown := known.keys() - _PROGRAMS.keys():
+        raise InvalidFile(f"{path}: {', '.join(sorted(unknown))}; accepted: {', '.join(_PROGRAMS)}")
+    return known
 
 
 def _offline(language: str) -> Any:
