@@ -235,6 +235,14 @@ def test_what_was_compiled_is_not_compiled_again(monkeypatch):
     assert not asked
 
 
+def test_figures_outlast_a_cache_that_cannot_be_written(tmp_path, caplog):
+    (tmp_path / "a file").touch()
+    assert compile_all([POSSIBLE], tmp_path / "a file" / "cache", workers=1) == [built(POSSIBLE)]
+    assert caplog.messages == [
+        f"{tmp_path / 'a file' / 'cache'} cannot be written: what was compiled is compiled again next time"
+    ]
+
+
 @pytest.mark.parametrize("name", ["semaphore.fp32", "cluster"])
 def test_without_its_launcher_a_source_is_compiled_to_the_same(name, tmp_path, monkeypatch):
     if compilers.nvcc() is None:

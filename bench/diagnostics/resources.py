@@ -6,10 +6,11 @@ kept in the user's cache folder, by a hash of kernel, problem, config, target, s
 
 import hashlib
 import io
+import logging
 import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -27,11 +28,13 @@ from triton_vs_tilus.bench.ops import OPS
 from triton_vs_tilus.bench.rows.environment import version
 from triton_vs_tilus.common import compilers, space, tuned
 from triton_vs_tilus.common.epilogue import Epilogue
+from triton_vs_tilus.common.files import replace_text
 from triton_vs_tilus.common.kernel import Config, Kernel, Language
 from triton_vs_tilus.common.or_reduce import OrReduce
 from triton_vs_tilus.common.problem import Matmul, Problem
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
+LOG = logging.getLogger(__name__)
 CACHE = user_cache_path(tuned.APP) / "resources"
 DEADLINE_S = 600  # for one config, with all of its GPU kernels
 ROUTER_TOKENS = (16, 256)
@@ -169,17 +172,19 @@ def compile_all(todo: Sequence[Task], cache: Path = CACHE, workers: int | None =
     ]
     with Children(workers or len(os.sched_getaffinity(0)), DEADLINE_S) as children:
         outcomes = children.each(compile_one, arguments)
-    errors = {
-        task: outcome.message if isinstance(outcome, Died) else outcome
-        for task, outcome in zip(missing, outcomes, strict=True)
-    }
+    compiled = dict(zip(missing, outcomes, strict=True))
+    if any(isinstance(outcome, tuple) and not places[task].exists() for task, outcome in compiled.items()):
+        LOG.warning("%s cannot be written: what was compiled is compiled again next time", cache)
 
     def built(task: Task) -> Built:
         if task not in places:
             return Built(task, skipped=_lacks(task))
-        if error := errors.get(task):
-            return Built(task, error=error)
-        return Built(task, msgspec.json.decode(places[task].read_bytes(), type=tuple[GpuKernel, ...]))
+        if task not in compiled:
+            return Built(task, msgspec.json.decode(places[task].read_bytes(), type=tuple[GpuKernel, ...]))
+        outcome = compiled[task]
+        if isinstance(outcome, tuple):
+            return Built(task, outcome)
+        return Built(task, error=outcome.message if isinstance(outcome, Died) else outcome)
 
     return [built(task) for task in todo]
 
@@ -225,8 +230,9 @@ def compile_one(
     place: str,
     *,
     announce: Callable[[str], None],
-) -> str:
-    """Compiles in this process and writes the GPU kernels as JSON to `place`. Returns the error in one line, or ''.
+) -> tuple[GpuKernel, ...] | str:
+    """Compiles in this process. Returns the GPU kernels, and keeps them as JSON at `place` where that can be written;
+    or the error in one line.
 
     Runs in a fresh process: whether Triton compiles or interprets kernels is settled when Triton is imported.
     """
@@ -238,14 +244,12 @@ def compile_one(
     try:
         build = partial(kernel.build, problem, kernel.config_from(fields))
         with TemporaryDirectory() as folder:
-            gpu_kernels = COMPILE[kernel.language.compiler](build, target, Path(folder))
+            gpu_kernels = tuple(COMPILE[kernel.language.compiler](build, target, Path(folder)))
     except Exception as error:  # a compiler may raise anything
         return _in_a_line(error)
-    Path(place).parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(f"{place}.{os.getpid()}")
-    unfinished.write_bytes(msgspec.json.encode(gpu_kernels))
-    unfinished.replace(place)
-    return ""
+    with suppress(OSError):
+        replace_text(Path(place), msgspec.json.encode(gpu_kernels).decode())
+    return gpu_kernels
 
 
 def _in_a_line(error: BaseException) -> str:
