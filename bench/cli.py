@@ -20,6 +20,7 @@ from enum import IntEnum
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, NoReturn
 
 from platformdirs import user_cache_path
@@ -236,10 +237,8 @@ def _percent(text: str) -> float:
 
 
 def check_files(args: argparse.Namespace) -> list["Row"]:
-    """Tries the files that are to be written, and returns the rows of --against; before anything is measured.
-
-    Raises UsageError.
-    """
+    """The rows of --against; tries the files that are to be written, before anything is measured. Raises UsageError,
+    and leaves no folder behind then."""
     if args.fail_over is not None and args.against is None:
         raise UsageError("--fail-over needs --against OLD")
     taken = {path.resolve() for path in _other_files(args)}
@@ -251,12 +250,10 @@ def check_files(args: argparse.Namespace) -> list["Row"]:
                 )
             taken.add(path.resolve())
             try_file(flag, path)
+    rows = read_files("--against", [args.against] if args.against else [])
     if args.plot is not None:
-        try:
-            args.plot.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"--plot {args.plot}: {error.strerror}; accepted: a folder") from error
-    return read_files("--against", [args.against] if args.against else [])
+        try_folder("--plot", args.plot)
+    return rows
 
 
 def _other_files(args: argparse.Namespace) -> list[Path]:
@@ -270,17 +267,27 @@ def _other_files(args: argparse.Namespace) -> list[Path]:
 
 
 def try_file(flag: str, path: Path) -> None:
-    """Raises UsageError where no regular file can be written at this path."""
+    """Raises UsageError where no regular file can be written at this path, or beside it, where it is written first."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{flag} {path}: is no regular file")
     there = path.exists()
     try:
-        with path.open("a"):
+        with path.open("a"), TemporaryFile(dir=path.resolve().parent):
             pass
         if not there:
             path.unlink()
     except OSError as error:
         raise UsageError(f"{flag} {path}: {error.strerror}") from error
+
+
+def try_folder(flag: str, path: Path) -> None:
+    """Makes the folder. Raises UsageError where it cannot be made, or no file can be written into it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise UsageError(f"{flag} {path}: {error.strerror}; accepted: a folder that can be written into") from error
 
 
 def read_files(flag: str, paths: Sequence[Path]) -> list["Row"]:

@@ -110,9 +110,9 @@ def compare(args: argparse.Namespace) -> int:
     if ranks.rank:
         run.measure(plan, JOURNALS, args.output, args.resume)
         return ExitCode.OK
-    old = check_files(args)
     if args.output is not None:
         try_file("--output", args.output)
+    old = check_files(args)
     out, code = tables.console(verbose=args.verbose), ExitCode.OK
     live = ranks.count == 1 and not args.resume
     with shown((lambda rows: out.print(tables.problem_table(rows))) if live else None) as progress:
@@ -158,12 +158,12 @@ def check_on_cpu(args: argparse.Namespace) -> int:
     _refuse_what_needs_a_gpu(args)
     if Ranks().rank:
         return ExitCode.OK  # rank 0 checks
-    check_files(args)
     if args.output is not None and args.output.exists():
         raise UsageError(f"--output {args.output} is there already; rows of a CPU are not added to others")
     if args.output is not None:
         try_file("--output", args.output)
     plan = _plan(args, Options(timings=(), device="cpu"), for_cpu=True)
+    check_files(args)
     out = tables.console(verbose=args.verbose)
     print("There is no CUDA device: rows recorded elsewhere, then a check on the CPU; nothing is timed.", flush=True)
     show_recorded(args, out)

@@ -57,7 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         if args.adopt is not None:
-            taken, refused = prebuilt.adopt(args.adopt)
+            try:
+                taken, refused = prebuilt.adopt(args.adopt)
+            except OSError as error:
+                raise UsageError(f"--adopt {args.adopt}: {error}") from error
             for language, count in taken.items():
                 print(f"{language}: {count} programs adopted")
             for language, differing in refused.items():
@@ -89,9 +92,11 @@ def _built(args: argparse.Namespace) -> "Built":
             wanted = sanitizer.wanted(sanitizer.chosen_tasks(args.only))
         except ValueError as error:
             raise UsageError(str(error)) from None
+        cli.try_folder("--into", args.into)
         return prebuilt.build_these(folder, wanted, target=args.target, finished=_progress)
     problems = [problem for _, problem in cli.chosen_problems(args)]
     kernels = cli.chosen_contenders(args, {problem.op for problem in problems})
+    cli.try_folder("--into", args.into)
     budget = None if args.budget == "off" else BUDGETS[args.budget]
     return prebuilt.build(
         folder, problems, kernels, target=args.target, slug=args.slug, budget=budget, finished=_progress

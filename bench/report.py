@@ -47,8 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UsageError("no FILE; see --help")
         if unread := [flag for flag in made.given(args) if flag != "--update-docs"]:
             raise UsageError(f"{', '.join(unread)}: no FILE; accepted beside --update-docs with a FILE")
-    old = check_files(args)
     rows = read_files("", args.file)
+    old = check_files(args)
     if args.update_docs:
         update_docs()
     return show(args, rows, old) if rows else ExitCode.OK

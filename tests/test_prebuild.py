@@ -207,6 +207,18 @@ def test_where_nothing_is_to_be_built_it_fails(tmp_path, capsys, flags):
     assert "nothing to build: no contender of these has a config" in on_stderr(capsys)
 
 
+def test_folders_that_cannot_be_written_are_told(caches, tmp_path, monkeypatch, capsys):
+    (tmp_path / "a file").touch()
+    for into in (tmp_path / "a file", Path("/proc/none")):
+        assert run_command(prebuild.main, ["--shape", "1x64x128", "--only", "triton/atomic", "--into", str(into)]) == 2
+        assert f"--into {into}: " in (told := on_stderr(capsys)) and "accepted: a folder" in told
+    monkeypatch.setattr(of_tilus, "identity", lambda: {"tilus": "0.2.0"})
+    folder = carried(caches)
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path / "a file" / "triton"))
+    assert run_command(prebuild.main, ["--adopt", str(folder)]) == 2
+    assert f"--adopt {folder}: [Errno 20] Not a directory" in on_stderr(capsys)
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [

@@ -387,9 +387,18 @@ def test_a_file_of_no_rows_is_named_with_its_line(journal, tmp_path, capsys, tex
 
 
 @pytest.mark.parametrize(("flag", "said"), [("--json", "is no regular file"), ("--plot", "File exists")])
-def test_files_are_tried_before_rows_are_read(journal, capsys, flag, said):
-    assert run_command(report.main, ["no_such_file", flag, "/dev/full"]) == 2
-    assert f"{flag} /dev/full: {said}" in on_stderr(capsys)
+def test_files_are_tried_before_anything_is_shown(journal, capsys, flag, said):
+    assert run_command(report.main, [str(journal), flag, "/dev/full"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and f"{flag} /dev/full: {said}" in shown.err
+
+
+@pytest.mark.parametrize("arguments", [["no_such_file"], ["FILE", "--against", "no_such_file"]])
+def test_a_command_that_is_refused_leaves_no_folder(journal, tmp_path, capsys, arguments):
+    words = [str(journal) if word == "FILE" else word for word in arguments]
+    assert run_command(report.main, [*words, "--plot", str(tmp_path / "plots")]) == 2
+    assert "no_such_file: No such file" in on_stderr(capsys)
+    assert not (tmp_path / "plots").exists()
 
 
 @pytest.mark.parametrize(
