@@ -19,13 +19,12 @@ def parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     from triton_vs_tilus.bench.rows import times
-    from triton_vs_tilus.common import dispatch
+    from triton_vs_tilus.common import dispatch, files
 
     parser().parse_args(arguments)
     for slug, entries in times.tables().items():
         path = dispatch.path_of(slug)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(times.text(entries))
+        files.replace_text(path, times.text(entries))  # `linear` reads it in processes that run
         print(f"{path}: {len(entries)} problems")
     return ExitCode.OK
 

@@ -173,7 +173,8 @@ def _incomplete(name: str, code: int) -> str:
 def _replaced(name: str) -> str:
     """Makes the journal's rows the file; or returns why not: something of the file passed and does not any more."""
     from triton_vs_tilus.bench.rows import queries, regression
-    from triton_vs_tilus.bench.rows.journal import Journal, read_rows
+    from triton_vs_tilus.bench.rows.journal import read_rows
+    from triton_vs_tilus.bench.show import tables
     from triton_vs_tilus.common import tuned
 
     journal = _journal(name)
@@ -184,12 +185,7 @@ def _replaced(name: str) -> str:
     if broken:
         named = ", ".join(f"{change.contender} on {change.problem} ({change.message})" for change in broken)
         return f"not replaced, as these passed there: {named}; the new rows are in {journal}"
-    whole = target.with_suffix(".new")
-    whole.unlink(missing_ok=True)
-    file = Journal(whole)
-    for row in rows:
-        file.append(row)
-    whole.replace(target)
+    tables.write_json(rows, target)
     journal.unlink()
     return ""
 

@@ -30,7 +30,7 @@ from filelock import FileLock
 from platformdirs import user_cache_path, user_data_path
 
 from triton_vs_tilus.common.distance import SIZES, distance
-from triton_vs_tilus.common.files import InvalidFile
+from triton_vs_tilus.common.files import InvalidFile, replace_text
 from triton_vs_tilus.common.kernel import Config, Kernel
 from triton_vs_tilus.common.problem import Problem
 
@@ -188,10 +188,7 @@ def write(slug: str, found: Iterable[tuple[str, Entry]], *, shipped: bool) -> Pa
     for name, entry in found:
         added = _laid_over(added, {name: [entry]})
     with FileLock(user_cache_path(APP, ensure_exists=True) / f"{slug}.lock"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(_text(_laid_over(_read(path), added)))
-        partial.replace(path)  # a reader sees the old table or the new one
+        replace_text(path, _text(_laid_over(_read(path), added)))
     refresh()
     return path
 

@@ -1,12 +1,14 @@
 """Files that others read meanwhile: the old text or the new one; one process at a time."""
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 from filelock import Timeout
 
+from triton_vs_tilus.bench import ROOT
 from triton_vs_tilus.common import files
 
 
@@ -24,6 +26,15 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         files.replace_text(path, "new\n")
     assert path.read_text() == "old µs\n" and list(path.parent.iterdir()) == [path]
+
+
+def test_what_others_read_is_written_by_this_alone():
+    """The rest is a program's own: read by nothing but what it starts, or not at all."""
+    own = {"bench/diagnostics/counters.py", "bench/diagnostics/resources.py", "bench/references/helion_matmul.py"}
+    own |= {"bench/show/page.py"}
+    paths = [path for folder in ("bench", "common") for path in (ROOT / folder).rglob("*.py")]
+    writing = {str(path.relative_to(ROOT)) for path in paths if re.search(r"\.write_(text|bytes)\(", path.read_text())}
+    assert writing <= own
 
 
 def test_of_a_link_what_it_leads_to_is_replaced(tmp_path):

@@ -30,6 +30,7 @@ from triton_vs_tilus.bench.diagnostics.resources import runnable
 from triton_vs_tilus.bench.measure.process import Children
 from triton_vs_tilus.bench.rows.row import EnvironmentRecord
 from triton_vs_tilus.bench.search import build
+from triton_vs_tilus.common.files import replace_text
 from triton_vs_tilus.common.kernel import LANGUAGES, Config, Kernel
 from triton_vs_tilus.common.or_reduce import OrReduce
 from triton_vs_tilus.common.problem import Layout, Matmul, Problem
@@ -124,8 +125,7 @@ def keep(
         if left := [task for task in each.tasks if each.tool != tool or task not in now]:
             checked.append(msgspec.structs.replace(each, tasks=left))
     others = [each for each in before.findings if each.tool != tool or each.task not in now]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(Kept(checked, [*others, *findings]))))
+    replace_text(path, msgspec.json.format(msgspec.json.encode(Kept(checked, [*others, *findings]))).decode())
 
 
 def chosen_tasks(only: Sequence[str]) -> list[Task]:

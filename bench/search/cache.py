@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from triton_vs_tilus.bench.measure import clock, referee, rotation, stats
 from triton_vs_tilus.bench.rows.row import EnvironmentRecord
 from triton_vs_tilus.bench.search.race import BUDGETS, Budget, SearchResult
 from triton_vs_tilus.bench.sources import source_hash
+from triton_vs_tilus.common.files import replace_text
 from triton_vs_tilus.common.kernel import Kernel
 from triton_vs_tilus.common.problem import Problem
 from triton_vs_tilus.common.tuned import APP
@@ -41,11 +41,8 @@ def path_of(kernel: Kernel, problem: Problem, budget: str, versions: Environment
 
 
 def store(result: SearchResult, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     values = {**asdict(result), "config": asdict(result.config) if result.config else None}
-    partly_written = path.with_suffix(f".{os.getpid()}")
-    partly_written.write_text(json.dumps(values, indent=1))
-    partly_written.replace(path)
+    replace_text(path, json.dumps(values, indent=1))
 
 
 def load(kernel: Kernel, path: Path) -> SearchResult:

@@ -91,6 +91,7 @@ from triton_vs_tilus.bench.show.stages import budget_table
 from triton_vs_tilus.bench.show.versions import across_versions, versions_table
 from triton_vs_tilus.bench.show.winners import rules_table
 from triton_vs_tilus.common import tuned
+from triton_vs_tilus.common.files import replace_text
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
@@ -124,7 +125,7 @@ def update(paths: Iterable[Path] | None = None, *, write: bool = True) -> list[P
         if new != old:
             stale.append(path)
             if write:
-                path.write_text(new)
+                replace_text(path, new)
         for drawn, rows in shown.plots.items():
             if plots.stamped(drawn) != plots.stamp(rows):
                 stale.append(drawn)

@@ -12,6 +12,7 @@ from triton_vs_tilus.bench.diagnostics.ptx import GROUPS
 from triton_vs_tilus.bench.diagnostics.resources import Built, compilers_of
 from triton_vs_tilus.bench.rows.queries import RESULTS
 from triton_vs_tilus.bench.show.tables import Table
+from triton_vs_tilus.common.files import replace_text
 
 FIGURES = ["threads", "registers", "shared", "spills", "stack", "trips"]
 HEADER = ["kernel", "configuration", "from", "GPU kernel", *FIGURES, *GROUPS, "note"]
@@ -95,7 +96,8 @@ def write(built: Sequence[Built], path: Path) -> None:
             compiler = compilers_of(task.kernel.language.compiler)[0]
             place = task.kernel.full_name, task.problem.name, task.target
             records.append(Recorded(*place, str(task.config), compiler, gpu_kernels))
-    path.write_bytes(msgspec.json.format(msgspec.json.encode([asdict(record) for record in records]), indent=1) + b"\n")
+    text = msgspec.json.format(msgspec.json.encode([asdict(record) for record in records]), indent=1)
+    replace_text(path, f"{text.decode()}\n")
 
 
 def read(path: Path = RECORDED) -> list[Recorded]:

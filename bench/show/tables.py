@@ -43,6 +43,7 @@ from triton_vs_tilus.bench.rows.row import (
     Verdict,
 )
 from triton_vs_tilus.bench.show.answer import head_lines, reason_lines
+from triton_vs_tilus.common.files import replace_text
 from triton_vs_tilus.common.kernel import MatmulConfig
 from triton_vs_tilus.common.problem import Matmul
 
@@ -582,12 +583,12 @@ def write_csv(rows: Sequence[Row], path: str | Path) -> None:
                 "gb_per_s": row.problem.least_bytes / us / 1e3,
             }
         flat.append(values)
-    pd.json_normalize(flat, sep="_").to_csv(path, index=False)
+    replace_text(Path(path), pd.json_normalize(flat, sep="_").to_csv(index=False))
 
 
 def write_json(rows: Sequence[Row], path: str | Path) -> None:
     """JSON lines, as a journal holds them."""
-    Path(path).write_text("".join(map(to_line, rows)))
+    replace_text(Path(path), "".join(map(to_line, rows)))
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
