@@ -83,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _built(args: argparse.Namespace) -> "Built":
     from triton_vs_tilus.bench.search import prebuilt
     from triton_vs_tilus.bench.search.race import BUDGETS
+    from triton_vs_tilus.common import tuned
 
     folder = args.into.resolve()
     if args.sanitizer:
@@ -97,6 +98,9 @@ def _built(args: argparse.Namespace) -> "Built":
     problems = [problem for _, problem in cli.chosen_problems(args)]
     kernels = cli.chosen_contenders(args, {problem.op for problem in problems})
     cli.try_folder("--into", args.into)
+    if not any(tuned.table(slug) for slug in tuned.looked_in(args.slug)):
+        known = ", ".join(sorted({*tuned.devices(), *tuned.STAND_INS}))
+        cli.report(f"--slug {args.slug}: has no tuned table, so no searched config is built; those that have: {known}")
     budget = None if args.budget == "off" else BUDGETS[args.budget]
     return prebuilt.build(
         folder, problems, kernels, target=args.target, slug=args.slug, budget=budget, finished=_progress
