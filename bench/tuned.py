@@ -9,14 +9,22 @@ device. A search whose result is in the cache (<user cache>/triton-vs-tilus/sear
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import cli
 from triton_vs_tilus.bench.cli import ExitCode, Parser
+
+if TYPE_CHECKING:
+    from triton_vs_tilus.bench.rows.row import Row
+    from triton_vs_tilus.bench.search.audit import Fall
+    from triton_vs_tilus.bench.show.tables import Table
+
+Measured = dict[str, dict[Path, list["Row"]]]  # rows by the slug of their device and their file
 
 
 def parser() -> Parser:
@@ -28,47 +36,82 @@ def parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     from triton_vs_tilus.bench.rows import queries
-    from triton_vs_tilus.bench.rows.row import Row
     from triton_vs_tilus.bench.search import audit
     from triton_vs_tilus.bench.show import tables
     from triton_vs_tilus.common import tuned
 
     out = tables.console(verbose=True)
     files = {path: cli.read_files("FILE", [path]) for path in args.file} or queries.recorded()
-    of_device: dict[str, dict[str, list[Row]]] = {}
-    for path, rows in files.items():
-        for row in rows:
-            of_device.setdefault(tuned.device_slug(row.environment.device), {}).setdefault(path.name, []).append(row)
-    found: list[str] = []
-    falls: dict[str, list[audit.Fall]] = {}
-
-    def add_falls(name: str, slug: str, latencies: list[audit.Latency]) -> None:
-        fallen = audit.falls(latencies)
-        falls.setdefault(slug, []).extend(fallen)
-        found.extend(f"{name}: {fall}" for fall in fallen)
-
+    by_device = _by_device(files)
     for slug in tuned.devices():
-        lines = [[name, *(f"{count:g}" for count in astuple(counts))] for name, counts in audit.searched(slug).items()]
-        header = ["kernel", *(field.name.replace("_", " ") for field in fields(audit.Searched))]
-        foot = "whole, part: of the space; stale: of a former kernel or space; unknown: nobody knows"
-        out.print(tables.Table(f"tuned on {slug}", header, lines, foot=foot))
-        add_falls(slug, slug, audit.of_table(slug))
-    for slug, by_file in of_device.items():
-        for name, rows in by_file.items():
-            add_falls(name, slug, audit.of_rows(rows))
-    for slug, by_file in sorted(of_device.items()):
-        try:
-            committed = audit.tables_in_git(slug)
-        except RuntimeError as error:
-            print(f"rows are not held against committed tables: {error}", file=sys.stderr)
-            break
-        for name, rows in by_file.items():
-            if missing := audit.not_in_git(rows, committed):
-                found.append(f"{name}: {len(missing)} of {len(rows)} rows have a table that is in no commit")
-    again = [f"{slug}: {command}" for slug, fallen in falls.items() for command in audit.searches(fallen)]
+        out.print(_table(slug))
+    falls = _falls(by_device)
+    found = [f"{name}: {fall}" for (_, name), fallen in falls.items() for fall in fallen]
+    try:
+        found += _not_in_git(by_device)
+    except RuntimeError as error:
+        print(f"rows are not held against committed tables: {error}", file=sys.stderr)
+    again = []
+    for slug in dict.fromkeys(slug for slug, _ in falls):
+        of_device = [fall for (of, _), fallen in falls.items() if of == slug for fall in fallen]
+        again += [f"{slug}: {command}" for command in audit.searches(of_device)]
     for line in found + again:
         out.print(line, markup=False)
     return ExitCode.FAILED if found else ExitCode.OK
+
+
+def _by_device(files: Mapping[Path, Sequence["Row"]]) -> Measured:
+    from triton_vs_tilus.common import tuned
+
+    found: Measured = {}
+    for path, rows in files.items():
+        for row in rows:
+            found.setdefault(tuned.device_slug(row.environment.device), {}).setdefault(path, []).append(row)
+    return found
+
+
+def _table(slug: str) -> "Table":
+    """How a device's entries were searched, a line a kernel."""
+    from triton_vs_tilus.bench.search import audit
+    from triton_vs_tilus.bench.show import tables
+
+    lines = [[name, *(f"{count:g}" for count in astuple(counts))] for name, counts in audit.searched(slug).items()]
+    header = ["kernel", *(field.name.replace("_", " ") for field in fields(audit.Searched))]
+    foot = "whole, part: of the space; stale: of a former kernel or space; unknown: nobody knows"
+    return tables.Table(f"tuned on {slug}", header, lines, foot=foot)
+
+
+def _falls(by_device: Measured) -> dict[tuple[str, str], list["Fall"]]:
+    """By device and where they stand: in its table, by its slug, or in a file of rows. Times of two files, which may
+    have one name, are of two runs and do not compare."""
+    from triton_vs_tilus.bench.search import audit
+    from triton_vs_tilus.common import tuned
+
+    found = {(slug, slug): audit.falls(audit.of_table(slug)) for slug in tuned.devices()}
+    for slug, by_file in by_device.items():
+        for path, rows in by_file.items():
+            found[slug, _told(path)] = audit.falls(audit.of_rows(rows))
+    return found
+
+
+def _not_in_git(by_device: Measured) -> list[str]:
+    """The files with rows whose table is in no commit. Raises RuntimeError where git tells of none."""
+    from triton_vs_tilus.bench.search import audit
+
+    found = []
+    for slug, by_file in sorted(by_device.items()):
+        committed = audit.tables_in_git(slug)
+        for path, rows in by_file.items():
+            if missing := audit.not_in_git(rows, committed):
+                found.append(f"{_told(path)}: {len(missing)} of {len(rows)} rows have a table that is in no commit")
+    return found
+
+
+def _told(path: Path) -> str:
+    """As it was given; of a recorded file where it is under bench/results."""
+    from triton_vs_tilus.bench.rows import queries
+
+    return str(path.relative_to(queries.RESULTS) if path.is_relative_to(queries.RESULTS) else path)
 
 
 if __name__ == "__main__":

@@ -177,6 +177,25 @@ def test_the_command_fails_on_a_table_that_contradicts_itself(history, tuned_tab
     assert "rows.jsonl: 1 of 1 rows have a table that is in no commit" in capsys.readouterr().out
 
 
+def test_files_of_one_name_are_runs_of_their_own(tuned_tables, tmp_path, monkeypatch, capsys):
+    """Times of two runs do not compare; and a fall is told of its own file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(audit, "tables_in_git", lambda slug: set())
+    name = "triton/decompose_k.vector"
+    times = {"a": {1: 8.0, 16: 9.0}, "b": {2: 7.0, 32: 7.5}}
+    for folder, by_tokens in times.items():
+        for tokens, us in by_tokens.items():
+            made = made_rows.row(name, tokens, us)
+            environment = structs.replace(made.environment, tuned=None)
+            Journal(tmp_path / folder / "rows.jsonl").append(structs.replace(made, environment=environment))
+    assert run_command(command.main, ["a/rows.jsonl", "b/rows.jsonl"]) == 0
+    slower = structs.replace(made_rows.row(name, 1, 12.0), environment=environment)
+    Journal(tmp_path / "a" / "rows.jsonl").append(slower)
+    assert run_command(command.main, ["a/rows.jsonl", "b/rows.jsonl"]) == 1
+    told = [line for line in capsys.readouterr().out.splitlines() if " under the " in line]
+    assert len(told) == 1 and told[0].startswith(f"a/rows.jsonl: {name}: 9.00 us on 16x256x7168")
+
+
 def test_the_shipped_entries_tell_what_is_known_of_their_searches():
     for path in tuned.SHIPPED.glob("*.json"):
         for name, entries in json.loads(path.read_text()).items():
