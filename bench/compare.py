@@ -178,6 +178,10 @@ def check_on_cpu(args: argparse.Namespace) -> int:
             rows = run.check(plan, CHECK_S, Journal(args.output) if args.output else None, progress)
         except run.JournalError as error:
             raise UsageError(str(error)) from error
+        except KeyboardInterrupt as interrupt:
+            if args.output is None or not args.output.exists():
+                raise
+            raise type(interrupt)(f"the journal is {args.output}; a check does not go on with it") from None
     if rows:
         out.print(tables.checks_table(rows))
     _show_unchecked(plan, rows, time.monotonic() - began)

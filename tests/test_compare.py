@@ -95,6 +95,8 @@ class Checking:
         for kernel in kernels[: len(kernels) - self.left_over]:
             self.asked.append((problem.name, kernel.full_name))
             status = self.status.get(kernel.full_name, "passed")
+            if status == "interrupted":
+                raise KeyboardInterrupt
             yield row(kernel.full_name, us=None, status=status, timings=(), problem=problem, workload=workload)
 
 
@@ -540,6 +542,18 @@ def test_without_a_gpu_the_problems_that_are_named_are_checked(no_gpu):
         run_command(compare.main, ["--shape", "300x200x100", "--only", VECTOR, "--problem", "64x64x8192-bf16-kn"]) == 0
     )
     assert {problem for problem, _ in no_gpu.asked} == {"300x200x100-bf16-nk", "64x64x8192-bf16-kn"}
+
+
+def test_without_a_gpu_the_interruption_names_the_journal(no_gpu, capsys, tmp_path):
+    output = tmp_path / "rows.jsonl"
+    no_gpu.status[VECTOR] = "interrupted"
+    assert run_command(compare.main, [*ROUTER, "--output", str(output)]) == 130
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"compare.py: interrupted: the journal is {output}; a check does not go on with it"
+    assert len(read_rows(output)) == 1
+    no_gpu.status[BASELINE] = "interrupted"
+    assert run_command(compare.main, [*ROUTER, "--output", str(tmp_path / "none.jsonl")]) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "compare.py: interrupted"
 
 
 def test_without_a_gpu_a_journal_that_another_command_writes_is_left_alone(no_gpu, capsys, tmp_path):
