@@ -18,8 +18,6 @@ if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import cli
 from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError, run_command
-from triton_vs_tilus.bench.show.claims.tables import blocks, recorded, screen, table
-from triton_vs_tilus.bench.show.tables import console
 
 
 def parser() -> Parser:
@@ -33,6 +31,9 @@ def parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
+    from triton_vs_tilus.bench.show.claims.tables import blocks, recorded, screen, table
+    from triton_vs_tilus.bench.show.tables import console
+
     try:
         rows, launches, stages = (cli.read_files("", args.file), [], []) if args.file else recorded()
     except (OSError, ValueError) as error:

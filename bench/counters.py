@@ -17,10 +17,6 @@ if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import cli
 from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError
-from triton_vs_tilus.bench.diagnostics import counters
-from triton_vs_tilus.bench.rows.row import PASSED, UNSUPPORTED
-from triton_vs_tilus.bench.show.counters import tables
-from triton_vs_tilus.bench.show.tables import console
 
 FOLDER = cli.CACHE / "counters"
 
@@ -35,6 +31,11 @@ def parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
+    from triton_vs_tilus.bench.diagnostics import counters
+    from triton_vs_tilus.bench.rows.row import PASSED, UNSUPPORTED
+    from triton_vs_tilus.bench.show.counters import tables
+    from triton_vs_tilus.bench.show.tables import console
+
     if not cli.has_gpu():
         raise UsageError("there is no CUDA device; what ncu counts is counted on one")
     if (ncu := shutil.which("ncu")) is None:

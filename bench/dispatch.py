@@ -18,10 +18,10 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    parser().parse_args(arguments)
     from triton_vs_tilus.bench.rows import times
     from triton_vs_tilus.common import dispatch, files
 
-    parser().parse_args(arguments)
     for slug, entries in times.tables().items():
         path = dispatch.path_of(slug)
         files.replace_text(path, times.text(entries))  # `linear` reads it in processes that run

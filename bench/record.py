@@ -52,11 +52,11 @@ def parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(arguments)
     from triton_vs_tilus.bench.recordings import RECORDINGS
     from triton_vs_tilus.bench.show import tables
     from triton_vs_tilus.common import tuned
 
-    args = parser().parse_args(arguments)
     for name in args.name:
         if name not in RECORDINGS:
             raise UsageError(f"name is {name!r}; accepted: {cli.named_by('bench/record.py --list', name, RECORDINGS)}")

@@ -16,13 +16,8 @@ from pathlib import Path
 
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
-from triton_vs_tilus.bench import contenders, workloads
-from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError, run_command, try_file
-from triton_vs_tilus.bench.diagnostics import resources
+from triton_vs_tilus.bench.cli import LAYOUTS, ExitCode, Parser, UsageError, run_command, try_file
 from triton_vs_tilus.bench.diagnostics.ptx import SHARED_LIMIT
-from triton_vs_tilus.bench.show.resources import tables, write
-from triton_vs_tilus.bench.show.tables import console
-from triton_vs_tilus.common.problem import Layout
 
 TARGETS = ("sm_80", "sm_90a")  # where nothing is asked for
 
@@ -32,8 +27,7 @@ def parser() -> Parser:
     made.add_argument("--target", choices=SHARED_LIMIT, help=f"of the GPU (default: {' and '.join(TARGETS)})")
     made.add_argument("--only", metavar="NAME", action="append", default=[], help="as in compare.py; repeatable")
     made.add_argument("--shape", metavar="MxNxK", action="append", default=[], help="one problem; repeatable")
-    layouts = [layout.value for layout in Layout]
-    made.add_argument("--layout", choices=layouts, default="nk", help="of the weight (default: %(default)s)")
+    made.add_argument("--layout", choices=LAYOUTS, default="nk", help="of the weight (default: %(default)s)")
     matched = "each kernel of both languages with one config, which tilus' launcher takes at 16x256x7168"
     made.add_argument("--matched", action="store_true", help=matched)
     shown = made.add_mutually_exclusive_group()
@@ -47,6 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = made.parse_args(arguments)
     if args.matched:
         made.refuse_unread(args, "--matched", ("--target", "--only", "--json", "--markdown"))
+    from triton_vs_tilus.bench import contenders, workloads
+    from triton_vs_tilus.bench.diagnostics import resources
+    from triton_vs_tilus.bench.show.resources import tables, write
+    from triton_vs_tilus.bench.show.tables import console
+
     targets = [args.target] if args.target else TARGETS
     if args.json is not None:
         try_file("--json", args.json)

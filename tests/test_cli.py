@@ -75,7 +75,10 @@ def test_a_command_ends_with_one_line_and_its_code(capsys, main, code, line):
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
-@pytest.mark.parametrize("command", ["compare", "report", "record", "claims", "resources", "counters"])
+COMMANDS = sorted(path.stem for path in ROOT.glob("bench/*.py") if "Parser(__doc__" in path.read_text())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_that_is_not_installed_says_how_to_install_it(command):
     """Without site-packages there is no triton_vs_tilus."""
     script = ROOT / "bench" / f"{command}.py"
@@ -86,12 +89,18 @@ def test_a_command_that_is_not_installed_says_how_to_install_it(command):
     assert made.stderr.endswith(f"-m pip install --editable {ROOT}\n") and made.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_waits_for_neither_torch_nor_a_kernel(command):
+    words = [sys.executable, "-X", "importtime", str(ROOT / "bench" / f"{command}.py"), "--help"]
+    made = subprocess.run(words, capture_output=True, text=True)
+    assert made.returncode == 0 and made.stdout.startswith("usage: ")
+    imported = {line.rpartition("|")[2].strip() for line in made.stderr.splitlines()}
+    assert "argparse" in imported and not imported & {"torch", "triton", "tilus", "rich", "pandas"}
+
+
 def test_the_exit_codes_are_those_of_the_help():
     codes = {int(line.split()[0]) for line in cli.EXIT_CODES.splitlines()[1:]}
     assert codes == set(ExitCode)
-
-
-COMMANDS = sorted(path.stem for path in ROOT.glob("bench/*.py") if "Parser(__doc__" in path.read_text())
 
 
 @pytest.mark.parametrize("columns", ["80", "200"])

@@ -130,13 +130,6 @@ def test_commands_begun_in_the_same_second_have_journals_of_their_own(gpu):
     assert len(list(compare.JOURNALS.glob("*.jsonl"))) == 3
 
 
-def test_help_waits_for_neither_torch_nor_a_kernel(tmp_path):
-    made = script("--help", cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1")
-    assert made.returncode == 0
-    assert "--candidate FILE.py:FUNCTION" in made.stdout
-    assert not any(f" {package}\n" in made.stderr for package in ("torch", "triton", "tilus", "rich"))
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
