@@ -117,11 +117,8 @@ def run(*arguments: str, progress: Progress | None = None):
     return measuring_run.measure(plan, compare.JOURNALS, args.output, args.resume, progress)
 
 
-def script(*arguments: str, cwd=queries.ROOT, **environment: str) -> subprocess.CompletedProcess:
-    environment = {**os.environ, **environment}
-    return subprocess.run(
-        [sys.executable, SCRIPT, *arguments], capture_output=True, text=True, cwd=cwd, env=environment
-    )
+def script(*arguments: str, cwd=queries.ROOT) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, cwd=cwd)
 
 
 def test_commands_begun_in_the_same_second_have_journals_of_their_own(gpu):
