@@ -31,7 +31,6 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
 def test_what_others_read_is_written_by_this_alone():
     """The rest is a program's own: read by nothing but what it starts, or not at all."""
     own = {"bench/diagnostics/counters.py", "bench/diagnostics/resources.py", "bench/references/helion_matmul.py"}
-    own |= {"bench/show/page.py"}
     paths = [path for folder in ("bench", "common") for path in (ROOT / folder).rglob("*.py")]
     writing = {str(path.relative_to(ROOT)) for path in paths if re.search(r"\.write_(text|bytes)\(", path.read_text())}
     assert writing <= own

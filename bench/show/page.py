@@ -30,6 +30,7 @@ from triton_vs_tilus.bench.show.tables import JOINT, UNSEARCHED, Table, config_t
 from triton_vs_tilus.bench.show.versions import versions_table
 from triton_vs_tilus.common.chain import Chain
 from triton_vs_tilus.common.epilogue import Epilogue
+from triton_vs_tilus.common.files import replace_text
 from triton_vs_tilus.common.kernel import LANGUAGES, Language
 from triton_vs_tilus.common.or_reduce import OrReduce
 from triton_vs_tilus.common.problem import DTYPES as TORCH_DTYPES
@@ -55,7 +56,7 @@ def update(*, write: bool = True) -> bool:
     if PATH.exists() and PATH.read_text() == made:
         return False
     if write:
-        PATH.write_text(made)
+        replace_text(PATH, made)
     return True
 
 
