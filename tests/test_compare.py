@@ -560,13 +560,13 @@ def test_without_a_gpu_what_was_recorded_comes_first(no_gpu, capsys, tmp_path):
     assert shown.startswith("There is no CUDA device: ")
     assert "No rows are recorded for these problems and contenders." in shown
 
-    other = replace(row(), problem=replace(row().problem, name="other"))
+    other = replace(row(), problem=replace(row().problem, name="1x2x3-bf16-nk"))
     recorded(tmp_path, row(BASELINE, 64), row(FP32, 64, 6.0), row(VECTOR, 64, 8.0), other)
     assert run_command(compare.main, arguments) == 0
     shown = capsys.readouterr().out
     first, _, checked = shown.partition("Checking 2 contenders on 1x64x1024-bf16-nk, small for a CPU")
     assert "recorded in results/h200/router-nk.jsonl" in first and "checked on the CPU, not timed" in checked
-    assert "Recorded on NVIDIA H200" in first and "2026-11-21" in first and "other" not in first
+    assert "Recorded on NVIDIA H200" in first and "2026-11-21" in first and "1x2x3" not in first
     (line,) = [line.split() for line in first.splitlines() if VECTOR in line]
     assert line == [VECTOR, "8.0", "1.25", "*"]
     assert FP32 not in first  # --only is kept to
