@@ -118,7 +118,11 @@ def test_of_two_measurements_that_with_more_kernels_counts_then_that_of_its_own_
     fp16 = replace(ROUTER, dtype=torch.float16, out_dtype=None)
     names = (BASELINE, FASTER, DETERMINISTIC)
     many, own = ([row(name, us=5.0, problem=of) for name in names] for of in (fp16, ROUTER))
-    matched = [*own[:2], row(f"{DETERMINISTIC}@tilus", us=5.0), *own[2:]]  # of fewer rounds, yet of its own dtype
+    matched = [
+        *own[:2],
+        row(f"{DETERMINISTIC}@tilus", us=5.0, problem=ROUTER),
+        *own[2:],
+    ]  # of fewer rounds, yet of its own dtype
     for others, rows in ((own[:2], "many"), (own, "others"), (matched, "others")):
         (entry,) = times.measured({Path("many.jsonl"): many, Path("others.jsonl"): others})
         assert entry["rows"] == rows
