@@ -240,6 +240,16 @@ def test_why_names_the_next_protocol_and_how_sure_each_cause_is():
     assert "1 launch; as fast within noise (measured)" in after
 
 
+@pytest.mark.parametrize(("m", "n", "tiles"), [(16, 256, "4 tiles"), (17, 250, "8 tiles"), (16, 64, "1 tile")])
+def test_why_counts_the_tiles_of_what_does_not_split(m, n, tiles):
+    problem = replace(ROUTER, m=m, n=n)
+    unsplit = kernel("triton/data_parallel", 9.0, "data_parallel", 1, problem)
+    unsplit.config = {"block_m": 16, "block_n": 64, "block_k": 64, "split_k": 1, "num_warps": 4, "num_stages": 3}
+    rows = [made(BASELINE, 12.0, problem), kernel("triton/atomic", 6.0, "atomic", 1, problem), unsplit]
+    said = list(why_lines(answers.answer(problem, files={Path("made/rows.jsonl"): rows})))
+    assert f"     Without split-K: 9.0 us, triton/data_parallel, {tiles} of C on 132 SMs." in said
+
+
 def test_every_line_of_the_table_has_its_times_cublas():
     rows = [made(BASELINE, 12.0), kernel(VECTOR, 8.0, "parallel", 2), made("published_triton/decompose_k.first", 30.0)]
     found = answers.answer(ROUTER, files={Path("made/rows.jsonl"): rows})
