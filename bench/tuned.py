@@ -95,7 +95,8 @@ def _falls(by_device: Measured) -> dict[tuple[str, str], list["Fall"]]:
 
 
 def _not_in_git(by_device: Measured) -> list[str]:
-    """The files with rows whose table is in no commit. Raises RuntimeError where git tells of none."""
+    """The files with rows whose table is in no commit. Raises RuntimeError where git cannot list the committed
+    tables."""
     from triton_vs_tilus.bench.search import audit
 
     found = []

@@ -1,4 +1,4 @@
-"""examples: the router's own routing on logits that `linear` has computed; and what each tells of its use."""
+"""examples: the router decides as before on logits of `linear`; every example prints its usage."""
 
 import subprocess
 import sys

@@ -279,12 +279,12 @@ def throughput(rows: Sequence[Row]) -> Figure | None:
     language here, in TFLOPS over N = K; a panel each M."""
     if (timing := leading_timing(rows)) is None:
         return None
-    comparable, what = _timed_together(contending(rows), timing)
+    comparable, what = _timed_together(contending(rows), timing, "TFLOPS")
     lines = frame(comparable, timing).sort_values("median_us", kind="stable")
     drawn = _curves(lines, PAPERS_CURVES, _tflops)
     if len(drawn) < len(PAPERS_CURVES):
         return None
-    return _figure(rows, [*drawn, *_best_of_each(lines, "--", _tflops)], _panels(rows), what.replace("us", "TFLOPS", 1))
+    return _figure(rows, [*drawn, *_best_of_each(lines, "--", _tflops)], _panels(rows), what)
 
 
 def splits(rows: Sequence[Row]) -> Figure | None:
@@ -293,13 +293,13 @@ def splits(rows: Sequence[Row]) -> Figure | None:
     if (timing := leading_timing(rows)) is None:
         return None
     own = [row for row in rows if fnmatchcase(row.contender, f"{PAPERS_OWN}.splitk@s*")]
-    comparable, what = _timed_together(own, timing)
+    comparable, what = _timed_together(own, timing, "TFLOPS")
     factors = {int(series.label.partition("@s")[2]): series for series in _contenders(comparable, timing, _tflops)}
     drawn = [
         replace(factors[factor], label=f"split factor {factor}", dashes=dashes, filling=filling)
         for factor, dashes, filling in zip(sorted(factors), DASHES, FILLINGS, strict=False)
     ]
-    return _figure(rows, drawn, _panels(rows), what.replace("us", "TFLOPS", 1))
+    return _figure(rows, drawn, _panels(rows), what)
 
 
 def grid(rows: Sequence[Row]) -> Figure | None:
@@ -457,10 +457,10 @@ def _speedups(line: Any) -> tuple[float, float, float]:
     return line.speedup, line.speedup_low, line.speedup_high
 
 
-def _timed_together(rows: Sequence[Row], timing: TimingName) -> tuple[list[Row], str]:
-    """Of each problem the rows of its last measurement, and what an axis of their times is to say."""
+def _timed_together(rows: Sequence[Row], timing: TimingName, unit: str = "us") -> tuple[list[Row], str]:
+    """Of each problem the rows of its last measurement, and what an axis of their times, in this unit, is to say."""
     kept = timed_together(rows, timing)
-    what = f"us ({timing}, median and quartiles)"
+    what = f"{unit} ({timing}, median and quartiles)"
     return kept, what if len(kept) == len(passed(rows, timing)) else f"{what},\nof each problem's last measurement"
 
 

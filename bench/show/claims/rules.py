@@ -214,24 +214,26 @@ def borrowed(count: int) -> str:
     return f"; {count} with a config not searched for the shape" if count else ""
 
 
-# Several dtypes, on the shapes that were measured in each.
+# Several dtypes or workloads, on the shapes that were measured in each.
 
 
 @dataclass(frozen=True)
-class InTwoDtypes(OfTwo):
-    """What rules share that hold the medians of `one` over `other` in two dtypes against each other."""
+class InTwoKinds(OfTwo):
+    """What rules share that hold the medians of `one` over `other` in two kinds of problem against each other."""
 
-    dtypes: tuple[str, str]
+    kinds: tuple[str, str]
+
+    by = "dtype"  # the column that tells the kinds apart
 
     def finding(self, rows: pd.DataFrame) -> Finding:
         pairs = compared(rows, self.one, self.other)
-        found = pairs.pivot(index=["m", "n", "k"], columns="dtype", values=["ratio", "searched"])
-        both = found.reindex(columns=pd.MultiIndex.from_product([["ratio", "searched"], self.dtypes])).dropna()
+        found = pairs.pivot(index=["m", "n", "k"], columns=self.by, values=["ratio", "searched"])
+        both = found.reindex(columns=pd.MultiIndex.from_product([["ratio", "searched"], self.kinds])).dropna()
         if both.empty:
-            raise Untested(f"no shape in common in {' and '.join(self.dtypes)}")
-        first, second = (both["ratio", dtype].median() for dtype in self.dtypes)
+            raise Untested(f"no shape in common in {' and '.join(self.kinds)}")
+        first, second = (both["ratio", kind].median() for kind in self.kinds)
         searched = both["searched"].astype(bool).all(axis=1)
-        medians = f"{self.dtypes[0]} {first:.3f}x, {self.dtypes[1]} {second:.3f}x"
+        medians = f"{self.kinds[0]} {first:.3f}x, {self.kinds[1]} {second:.3f}x"
         text = f"median over {self.other}: {medians}, {on_shapes(searched)}"
         return Finding(text, verdict(self.holds(first, second)), 2 * int(searched.sum()))
 
@@ -245,27 +247,7 @@ def on_shapes(searched: pd.Series) -> str:
 
 
 @dataclass(frozen=True)
-class LargerMargin(OfTwo):
-    """`one` gains more over `other` in the second of two suites than in the first, on the shapes of both."""
-
-    suites: tuple[str, str]
-
-    @property
-    def text(self) -> str:
-        return f"a larger median in {self.suites[1]} than in {self.suites[0]}"
-
-    def finding(self, rows: pd.DataFrame) -> Finding:
-        of_suite = [compared(rows[rows["workload"] == suite], self.one, self.other) for suite in self.suites]
-        ratios = pd.concat([pairs.set_index(["m", "n", "k"])["ratio"] for pairs in of_suite], axis=1).dropna()
-        if ratios.empty:
-            raise Untested(f"no shape in common in {' and '.join(self.suites)}")
-        first, second = ratios.median()
-        text = f"median over {self.other}: {self.suites[0]} {first:.3f}x, {self.suites[1]} {second:.3f}x, "
-        return Finding(f"{text}on {len(ratios)} shapes", verdict(second > first), 2 * len(ratios))
-
-
-@dataclass(frozen=True)
-class CloseMedians(InTwoDtypes):
+class CloseMedians(InTwoKinds):
     """within: by what share the median of the first dtype may differ from the second's."""
 
     within: float
@@ -277,7 +259,7 @@ class CloseMedians(InTwoDtypes):
     def finding(self, rows: pd.DataFrame) -> Finding:
         found = super().finding(rows)
         own = latest(named(rows, self.one))
-        first, second = (own[own["dtype"] == dtype].set_index(["m", "n", "k"])["config"] for dtype in self.dtypes)
+        first, second = (own[own["dtype"] == dtype].set_index(["m", "n", "k"])["config"] for dtype in self.kinds)
         if all(first[shape] == second[shape] for shape in first.index.intersection(second.index)):
             raise Untested("both dtypes run one config: one search serves both", NOT_TESTABLE)
         return found
@@ -287,15 +269,21 @@ class CloseMedians(InTwoDtypes):
 
 
 @dataclass(frozen=True)
-class LargerGain(InTwoDtypes):
-    """`one` gains more over `other` in the second dtype than in the first."""
+class LargerGain(InTwoKinds):
+    """`one` gains more over `other` in the second kind than in the first."""
 
     @property
     def text(self) -> str:
-        return f"a larger median in {self.dtypes[1]} than in {self.dtypes[0]}"
+        return f"a larger median in {self.kinds[1]} than in {self.kinds[0]}"
 
     def holds(self, first: float, second: float) -> bool:
         return second > first
+
+
+class LargerMargin(LargerGain):
+    """As LargerGain, of two workloads."""
+
+    by = "workload"
 
 
 @dataclass(frozen=True)
