@@ -85,7 +85,8 @@ class BandScript(MmaProduct, WgmmaSpecializedProduct, SimtProduct, EpilogueScrip
         self.engine = build.tile.engine
         self.paired = self.engine == "wgmma_pairs"
         self.cluster_m = wgmma.PAIR if self.paired else 1
-        self.a_along_m = self.engine == "wgmma_swapped" and not self.stored_nk
+        self.weight_is_a = self.engine == "wgmma_swapped"
+        self.a_along_m = self.weight_is_a and not self.stored_nk
         self.b_along_n = self.engine in ("wgmma", "wgmma_specialized") and not self.stored_nk
         self.fed_by_tma = self.engine.startswith("wgmma")
         self.grouped = build.grouped
@@ -224,7 +225,7 @@ class BandScript(MmaProduct, WgmmaSpecializedProduct, SimtProduct, EpilogueScrip
             self.wgmma_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end, steps_before)
         if self.engine == "wgmma_specialized":
             self.wgmma_specialized_product(acc, ga, gb, offset_m, offset_n, k_begin, k_end)
-        if self.engine == "wgmma_swapped":
+        if self.weight_is_a:
             transposed = self.register_tensor(dtype=float32, shape=[self.block_n, self.block_m], init=0.0)
             self.wgmma_product(transposed, gb, ga, offset_n, offset_m, k_begin, k_end, steps_before)
             self.add(acc, self.transpose(transposed), out=acc)

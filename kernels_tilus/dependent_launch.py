@@ -6,7 +6,7 @@ How they are launched is the host's matter. tilus writes `kernel<<<...>>>`, whic
 lets a kernel start early, so kernels that wait are given another launch here. And a multiprocessor gives its blocks
 about as much shared memory as they ask for, the rest to its level 1 cache, and keeps that until they have ended: the
 blocks of the kernel after, each of which takes 1 KiB, would find no room beside them. So the kernel before asks for
-all of it, as Triton's launcher does for every kernel of more than 48 KiB.
+all of it, as Triton's does (kernels_triton/starting.py).
 
 Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization", and "Shared Memory" of compute
 capability 9.0; PTX ISA, `griddepcontrol`.

@@ -280,7 +280,7 @@ def stages(script: tilus.Script, extent: int, stored_along_k: bool, parts: int =
 
 class WgmmaProduct(tilus.Script):
     """Of a Script with block_k, num_stages, num_warps and dtype, fp16 or bf16; with paired, a_along_m and b_along_n,
-    see above, and cluster_m: PAIR where it is paired, else 1."""
+    see above, weight_is_a, where the product is swapped, and cluster_m: PAIR where it is paired, else 1."""
 
     def wgmma_product(
         self,
@@ -385,22 +385,51 @@ class WgmmaProduct(tilus.Script):
         offset_k: int32,
     ) -> None:
         """By one warp: its TMA loads, which arrive at the stage's barrier. extent: of both operands together."""
-        chunks = self.block_k // STEP_K
         with self.single_thread():
             bytes_of_stage = extent * self.block_k * self.dtype.nbytes
             self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=bytes_of_stage)
+        # The weight first: few rows of activations, which all tiles share, are soon in L2.
+        if self.weight_is_a:
+            self.load_chunks_of_a(ga, sa, full[stage], stage, offset_a, offset_k)
+            self.load_chunks_of_b(gb, sb, full[stage], stage, offset_b, offset_k)
+        else:
+            self.load_chunks_of_b(gb, sb, full[stage], stage, offset_b, offset_k)
+            self.load_chunks_of_a(ga, sa, full[stage], stage, offset_a, offset_k)
+
+    def load_chunks_of_a(
+        self,
+        ga: GlobalTensor,
+        sa: SharedTensor,
+        barrier: RegisterTensor,
+        stage: int32,
+        offset_a: int32,
+        offset_k: int32,
+    ) -> None:
+        chunks = self.block_k // STEP_K
         for chunk in range(chunks):
             chunk_k: int32 = offset_k + chunk * STEP_K
-            self.load_chunk(ga, sa[stage * chunks + chunk], full[stage], offset_a, chunk_k, False)
+            self.load_chunk(ga, sa[stage * chunks + chunk], barrier, offset_a, chunk_k, False)
+
+    def load_chunks_of_b(
+        self,
+        gb: GlobalTensor,
+        sb: SharedTensor,
+        barrier: RegisterTensor,
+        stage: int32,
+        offset_b: int32,
+        offset_k: int32,
+    ) -> None:
+        """Of a pair each block its half, into both."""
+        chunks = self.block_k // STEP_K
         for chunk in range(chunks):
             chunk_k: int32 = offset_k + chunk * STEP_K
             chunk_of_b = sb[stage * chunks + chunk]
             if self.paired:
                 part: int32 = self.blockIdx.x % PAIR
                 offset_of_part: int32 = offset_b + part * chunk_of_b.shape[1]
-                self.load_chunk(gb, chunk_of_b[part], full[stage], offset_of_part, chunk_k, True)
+                self.load_chunk(gb, chunk_of_b[part], barrier, offset_of_part, chunk_k, True)
             else:
-                self.load_chunk(gb, chunk_of_b, full[stage], offset_b, chunk_k, False)
+                self.load_chunk(gb, chunk_of_b, barrier, offset_b, chunk_k, False)
 
     def load_chunk(
         self,

@@ -251,12 +251,12 @@ def batched_product(
     sums = tl.zeros((SPLIT_K, offs_m.shape[0], offs_n.shape[0]), dtype=tl.float32)
     for k_start in range(0, length, STEP):
         if EVEN_K:
-            a = tl.load(a_ptrs, mask=a_mask, other=0.0)
             b = tl.load(b_ptrs) if EVEN_N else tl.load(b_ptrs, mask=b_mask, other=0.0)
+            a = tl.load(a_ptrs, mask=a_mask, other=0.0)
         else:
             k_mask = k_start + starts[:, None] + offs_k[None, :] < k
-            a = tl.load(a_ptrs, mask=a_mask & k_mask[:, None, :], other=0.0)
             b = tl.load(b_ptrs, mask=b_mask & k_mask[:, :, None], other=0.0)
+            a = tl.load(a_ptrs, mask=a_mask & k_mask[:, None, :], other=0.0)
         sums = tl.dot(a, b, sums, input_precision="ieee")
         a_ptrs += STEP
         b_ptrs += b_step

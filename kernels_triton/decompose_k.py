@@ -201,14 +201,15 @@ def _reduce_vector_kernel(
     )
     acc = tl.sum(partials, axis=1)
     if has_bias(EPILOGUE):
-        bias = tl.load(bias_ptr + offs % n, mask=mask, other=0.0).to(tl.float32)
+        bias = tl.load(bias_ptr + offs.to(tl.int32) % n, mask=mask, other=0.0).to(tl.float32)
     else:
         bias = 0.0
     acc = apply_epilogue(acc, bias, EPILOGUE)
     if CONTIGUOUS:
         c_ptrs = c_ptr + offs
     else:
-        c_ptrs = c_ptr + offs // n * stride_cm + offs % n * stride_cn
+        flat = offs.to(tl.int32)
+        c_ptrs = c_ptr + (flat // n).to(tl.int64) * stride_cm + (flat % n).to(tl.int64) * stride_cn
     tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=mask)
 
 

@@ -8,6 +8,7 @@ tilus has no such file: what it compiles has a launch function that takes the te
 descriptors (kernels_tilus/launching.py).
 """
 
+import ctypes
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from inspect import signature
@@ -18,6 +19,8 @@ import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 KEPT = 1024  # encoded descriptors of an argument: of as many weights, or addresses of activations
+LET_START = "griddepcontrol.launch_dependents"  # of PTX
+PREFERRED_CARVEOUT, ALL_SHARED_MEMORY = 9, 100  # a CUfunction_attribute, and its value in percent
 
 # Starts a kernel on a stream, given by its handle, with all of its arguments; a descriptor's are the encoded one, its
 # shape and its strides.
@@ -27,6 +30,8 @@ Start = Callable[[int, Sequence[Any]], None]
 def start_of(compiled: Any, grid: tuple[int, ...]) -> Start:
     """Of a compiled kernel of a GPU, which is loaded here."""
     run = compiled.run  # loads it
+    if LET_START in compiled.asm["ptx"]:
+        _prefer_shared_memory(compiled.function)
     launcher = _taking_encoded(compiled) if _descriptors(compiled) else run
     x, y, z = (*grid, 1, 1)[:3]
     function, packed = compiled.function, compiled.packed_metadata
@@ -50,6 +55,14 @@ def start_of(compiled: Any, grid: tuple[int, ...]) -> Start:
         launch(x, y, z, stream, function, *head, *tail, args)
 
     return start_3_7
+
+
+def _prefer_shared_memory(function: int) -> None:
+    """Of a loaded kernel that lets the next one start: kernels_tilus/dependent_launch.py says why. Triton's loader asks
+    for it where a block takes more than 48 KiB alone. Raises RuntimeError with the driver's error."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    if error := driver.cuFuncSetAttribute(ctypes.c_void_p(function), PREFERRED_CARVEOUT, ALL_SHARED_MEMORY):
+        raise RuntimeError(f"cuFuncSetAttribute of the carveout of shared memory: CUDA error {error}")
 
 
 def _needs_more(launcher: Any) -> bool:

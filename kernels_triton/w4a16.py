@@ -232,9 +232,9 @@ def _split_product(
     # With num_stages named here, Triton also pipelines loads that the product does not depend on.
     for step in tl.range(begin, end, stride, num_stages=NUM_STAGES):
         group = tl.cast(step * BLOCK_K // GROUP_SIZE, tl.int64)
-        a = tl.load(a_ptrs + step * BLOCK_K, mask=offs_m[:, None] < m, other=0.0)
         step_words = word_ptrs + tl.cast(step, tl.int64) * (K_TILES * 4) * columns
         words = tl.load(step_words, mask=offs_w[None, :] < columns * 4, other=0)
+        a = tl.load(a_ptrs + step * BLOCK_K, mask=offs_m[:, None] < m, other=0.0)
         column = tl.load(columns_ptr + group * columns + offs_n[:, None], mask=offs_n[:, None] < columns, other=0)
         words = words.reshape(K_TILES, N_TILES, 8, 4, 2, 2)  # k_tile, n_tile, lane_n, lane_k, depth, widths
         b = _operands_of(words, DTYPE)  # and row, half, width

@@ -12,11 +12,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from cuda_source import cuda_sources
+from ttgir import ttgir
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
+from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.common.kernel import MatmulConfig
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.space import Feed, Tile
+from triton_vs_tilus.common.w4a16 import W4A16Matmul
 from triton_vs_tilus.kernels_tilus import configs as tilus_configs
 from triton_vs_tilus.kernels_triton import configs as triton_configs
 
@@ -225,3 +229,30 @@ def test_the_signature_of_a_launcher_is_the_same_everywhere():
         if kernel.op == Matmul.op
     }
     assert len(signatures) == 1, signatures
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "weight", "activations"),
+    [
+        ("triton/sliced_k.mma", Matmul(16, 256, 7168), "4x64x16xbf16", "4x16x64xbf16"),
+        ("triton/decompose_k.vector", Matmul(16, 256, 7168), "128x16xbf16", "16x128xbf16"),
+        ("triton/w4a16.last_arriver", W4A16Matmul(16, 4096, 4096), "4x512xi32", "16x128xf16"),
+    ],
+)
+def test_triton_copies_the_weight_first(name, problem, weight, activations, tmp_path):
+    """Of the config that is a problem's default, these are the tiles."""
+    text = ttgir(name, problem, [contenders.find(name).default_config(problem)], tmp_path)[-1]
+    copied = re.findall(r"async_copy_global_to_local .* -> <(\w+),", text)
+    assert [tile for tile in copied if tile in (weight, activations)][:2] == [weight, activations]
+
+
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("engine", ["wgmma", "wgmma_swapped", "wgmma_specialized"])
+def test_tilus_copies_the_weight_first_by_tma(engine, layout, tmp_path):
+    """Which tensor a map is of, its row stride says."""
+    problem = Matmul(256, 256, 1024, layout=layout)
+    config = tilus_configs.BandConfig(128, 64, 128, 1, 4, 3, engine=engine)
+    (text,) = cuda_sources(contenders.find("tilus/data_parallel"), problem, config, tmp_path)
+    strides = dict(re.findall(r"CUtensorMap (\w+);.*?tma_strides\w*\[0\] = .*?(stride_\w+)_units", text, re.DOTALL))
+    copied = re.findall(r"cp_async_bulk_tensor\w+\(.*\(&(tma_tensor_map\w*)\)", text)
+    assert [strides[tensor_map] for tensor_map in copied[:2]] == ["stride_b", "stride_am"]
