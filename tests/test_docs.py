@@ -256,7 +256,7 @@ def test_resources_are_told_side_by_side():
     def kernel(language: str, *registers: int) -> resources.Recorded:
         made = [
             resources.Compiled(
-                "k", dict.fromkeys(resources.FIGURES, 0) | {"registers": count}, {"barriers": {"bar.sync": 2}}
+                "k", dict.fromkeys(resources.FIGURES, 0) | {"registers": count}, {"barriers": {"bar.sync": 2}}, {}
             )
             for count in registers
         ]

@@ -353,7 +353,9 @@ def gpu_kernel(**figures: int) -> GpuKernel:
     fitting = dict(
         threads=128, registers=64, static_shared=0, dynamic_shared=0, spill_stores=0, spill_loads=0, stack=0, trips=1
     )
-    return GpuKernel("kernel", **(fitting | figures), listing=(("tensor cores", "mma.sync"),) * 8)
+    return GpuKernel(
+        "kernel", **(fitting | figures), listing=(("tensor cores", "mma.sync"),) * 8, ptx_loop=(), sass_loop=()
+    )
 
 
 def test_limits_are_of_the_target():

@@ -1,8 +1,9 @@
-"""How many trips to memory loads take by SASS, one after the other."""
+"""Read off machine code: how many trips to memory loads take, one after the other, and the loop that works most."""
 
 import pytest
 
-from triton_vs_tilus.bench.diagnostics.sass import Trips, trips_of
+from triton_vs_tilus.bench.diagnostics import loops
+from triton_vs_tilus.bench.diagnostics.sass import Trips, functions, trips_of
 
 ADDRESS = "        /*{at:04x}*/                   {instruction} ;      /* 0x0000000000007919 */"
 
@@ -47,9 +48,46 @@ SECOND = "LDG.E R5, desc[UR4][R2.64+0x10]"
     ],
 )
 def test_a_load_behind_a_use_of_another_takes_a_trip_of_its_own(instructions, trips, loads):
-    assert trips_of(sass(*instructions)) == {"kernel": Trips(trips, loads)}
+    assert trips_of(functions(sass(*instructions))["kernel"]) == Trips(trips, loads)
 
 
 def test_each_kernel_of_a_cubin_has_its_own():
     two = sass(FIRST, "EXIT", name="one") + sass(FIRST, "FADD R6, R6, R4", SECOND, "EXIT", name="other")
-    assert trips_of(two) == {"one": Trips(1, 1), "other": Trips(2, 2)}
+    assert {name: trips_of(text) for name, text in functions(two).items()} == {"one": Trips(1, 1), "other": Trips(2, 2)}
+
+
+SPIN = ["LDS R1, [R2]", "@P0 BRA 0x0000"]
+
+
+@pytest.mark.parametrize(
+    ("instructions", "loop"),
+    [
+        (["MOV R1, R2", "HMMA.16816.F32 R4, R8, R12, R4", "@!P0 BRA 0x10", "EXIT"], (1, 2)),
+        # of a loop in a loop the inner one, of two the one of more products, and of memory where there are no products
+        (["MOV R1, R2", "FFMA R4, R8, R12, R4", "@P1 BRA 0x10", "@P2 BRA 0x0", "EXIT"], (1, 2)),
+        ([*SPIN, "FFMA R4, R5, R6, R4", "FFMA R4, R5, R6, R4", "BRA 0x20", "FFMA R4, R5, R6, R4", "BRA 0x50"], (2, 4)),
+        ([*SPIN, "EXIT"], (0, 1)),
+        # forwards is no loop, nor is what ends a kernel
+        (["FFMA R4, R5, R6, R4", "@P0 BRA 0x20", "EXIT"], None),
+        (["MOV R1, R2", "EXIT", "BRA 0x20"], None),
+    ],
+)
+def test_the_loop_of_most_products_is_cut_out(instructions, loop):
+    lines = tuple(f"{16 * place:04x} {each}" for place, each in enumerate(instructions))
+    wanted = () if loop is None else lines[loop[0] : loop[1] + 1]
+    assert loops.of_sass(functions(sass(*instructions))["kernel"]) == wanted
+
+
+def test_the_loop_of_ptx_is_without_what_nobody_reads():
+    text = """
+    .reg .b32 %r<9>;
+    ld.param.u64 %rd1, [in];
+$L__BB0_1:
+    .loc 1 20 3
+    // begin inline asm
+    mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1, %f2}, {%r1}, {%r2}, {%f1, %f2};  // acc
+    @%p1 bra $L__BB0_1;
+    ret;
+    """
+    product = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1, %f2}, {%r1}, {%r2}, {%f1, %f2};"
+    assert loops.of_ptx(text) == ("$L__BB0_1:", product, "@%p1 bra $L__BB0_1;")

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from triton_vs_tilus.bench.diagnostics.sass import trips_of
+from triton_vs_tilus.bench.diagnostics import loops
+from triton_vs_tilus.bench.diagnostics.sass import functions, trips_of
 
 # Bytes of a block, by target.
 SHARED_LIMIT = {
@@ -30,6 +31,7 @@ class GpuKernel:
     registers, spill_*, stack                of a thread; spills and stack in bytes
     trips                                    to memory, of global loads one after the other, see `sass`
     listing                                  (group, class) of its instructions in the order of the PTX, see `classify`
+    ptx_loop, sass_loop                      the lines of the loop that does most of its work, see `loops`
     """
 
     name: str
@@ -42,6 +44,8 @@ class GpuKernel:
     stack: int
     trips: int
     listing: tuple[tuple[str, str], ...]
+    ptx_loop: tuple[str, ...]
+    sass_loop: tuple[str, ...]
 
     @property
     def instructions(self) -> dict[str, Counter[str]]:
@@ -87,7 +91,7 @@ def read(ptx: str, log: str, sass: str, dynamic_shared: dict[str, int]) -> Itera
     log: what `ptxas -v` printed for it. sass: what it made. dynamic_shared: bytes of each launch, by a part of the
     kernel's name in PTX.
     """
-    trips = trips_of(sass)
+    machine_code = functions(sass)
     logged = {match["name"]: match for match in ENTRY_LOG.finditer(log)}
     starts = [*FUNCTION.finditer(ptx)]
     ends = [match.start() for match in starts[1:]] + [len(ptx)]
@@ -101,8 +105,15 @@ def read(ptx: str, log: str, sass: str, dynamic_shared: dict[str, int]) -> Itera
         if (block := THREADS.search(text)) is None:
             raise ValueError(f"{entry} has no .maxntid and no .reqntid")
         threads = math.prod(int(size) for size in block[1].split(","))
-        figures |= {"dynamic_shared": dynamic_shared[name], "trips": trips[entry].trips}
-        yield GpuKernel(name, threads, listing=tuple(listing(text)), **figures)
+        figures |= {"dynamic_shared": dynamic_shared[name], "trips": trips_of(machine_code[entry]).trips}
+        yield GpuKernel(
+            name,
+            threads,
+            listing=tuple(listing(text)),
+            ptx_loop=loops.of_ptx(text),
+            sass_loop=loops.of_sass(machine_code[entry]),
+            **figures,
+        )
 
 
 # A statement of PTX or of inline assembly: braces, labels and a predicate, then the opcode and its operands.

@@ -21,7 +21,7 @@ import msgspec
 from platformdirs import user_cache_path
 
 from triton_vs_tilus.bench import ROOT, contenders, workloads
-from triton_vs_tilus.bench.diagnostics import ptx, sass
+from triton_vs_tilus.bench.diagnostics import loops, ptx, sass
 from triton_vs_tilus.bench.diagnostics.ptx import GpuKernel
 from triton_vs_tilus.bench.measure.process import Children, Died
 from triton_vs_tilus.bench.ops import OPS
@@ -201,7 +201,7 @@ def _key(task: Task) -> str:
     """A hash of all that the outcome depends on: kernel, problem, config, target, sources and compilers."""
     language = task.kernel.language
     packages = {contenders.PACKAGES[of].partition(".")[2] for of in (language, language.compiler)} | {"common"}
-    sources = [Path(__file__), Path(ptx.__file__), Path(sass.__file__)]
+    sources = [Path(__file__), Path(loops.__file__), Path(ptx.__file__), Path(sass.__file__)]
     sources += [file for of in sorted(packages) for file in sorted(ROOT.joinpath(*of.split(".")).glob("*.py"))]
     config = sorted(asdict(task.config).items())
     what = [task.kernel.full_name, task.problem.name, str(config), task.target, *compilers_of(language.compiler)]

@@ -35,13 +35,14 @@ def disassembled(cubin: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def trips_of(sass: str) -> dict[str, Trips]:
-    """By the kernel's name in SASS."""
+def functions(sass: str) -> dict[str, str]:
+    """The text of each function, by its name in SASS."""
     _, *parts = FUNCTION.split(sass)
-    return {
-        name: max(_straight(text), key=lambda found: (found.trips, found.loads))
-        for name, text in zip(parts[::2], parts[1::2], strict=True)
-    }
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def trips_of(function: str) -> Trips:
+    return max(_straight(function), key=lambda found: (found.trips, found.loads))
 
 
 def _straight(text: str) -> Iterator[Trips]:

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ def html() -> str:
         verdicts=VERDICTS,
         claims=recorded_table(),
         versions=versions_table(),
-        pairs=[(pair, drawing(pair.name), _compiled(pair, compiled)) for pair in pairs()],
+        pairs=[(pair, drawing(pair.name), _compiled(pair, compiled), _beside(pair, compiled)) for pair in pairs()],
         steps=STEPS,
         unsearched=UNSEARCHED,
         first=FIRST,
@@ -377,3 +378,14 @@ def _compiled(pair: Pair, recorded: Sequence[resources.Recorded]) -> Table | Non
         return resources.side_by_side(recorded, f"{pair.name}*")
     except ValueError:
         return None
+
+
+def _beside(pair: Pair, recorded: Sequence[resources.Recorded]) -> list[resources.Recorded]:
+    """A kernel of the pair in as many languages as it is recorded in, Triton first. Of several variants the first."""
+    variants: dict[str, list[resources.Recorded]] = {}
+    for one in recorded:
+        name = one.kernel.partition("/")[2]
+        if fnmatchcase(name, f"{pair.name}*"):
+            variants.setdefault(name, []).append(one)
+    both = max(variants.values(), key=lambda recorded: len(recorded), default=[])
+    return sorted(both, key=lambda one: one.kernel, reverse=True)

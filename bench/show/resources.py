@@ -57,11 +57,13 @@ def _counts_text(counts: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A GPU kernel's figures, as in FIGURES, and its instructions: {group: {class: count}}."""
+    """A GPU kernel's figures, as in FIGURES, and its instructions: {group: {class: count}}. loops: under 'PTX' and
+    'SASS' the lines of the loop that does most of its work, none where it has no loop."""
 
     name: str
     figures: dict[str, int]
     instructions: dict[str, dict[str, int]]
+    loops: dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ def write(built: Sequence[Built], path: Path) -> None:
                 gpu_kernel.name,
                 {name: getattr(gpu_kernel, name) for name in FIGURES},
                 {group: dict(sorted(counts.items())) for group, counts in sorted(gpu_kernel.instructions.items())},
+                {"PTX": gpu_kernel.ptx_loop, "SASS": gpu_kernel.sass_loop},
             )
             for gpu_kernel in outcome.gpu_kernels
         )
