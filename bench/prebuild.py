@@ -1,6 +1,6 @@
 """Compiles what a search will try, for a GPU that is not here: the time on the GPU then goes to timing alone.
 
-    python bench/prebuild.py --workload router --target sm_90a --slug h200 --into built  # here
+    python bench/prebuild.py --workload router --target sm_90a --device h200 --into built  # here
     python bench/prebuild.py --adopt built                   # there, once
     python bench/compare.py --workload router --tune full    # there
     python bench/prebuild.py --sanitizer --into built        # what sanitize.py launches
@@ -35,10 +35,10 @@ def parser() -> Parser:
     group = made.add_argument_group("building")
     target = "of the GPU, as nvcc names it (default: %(default)s)"
     group.add_argument("--target", choices=SHARED_LIMIT, default="sm_90a", help=target)
-    slug = "of the GPU's tuned table, whose configs a search tries too, if there is one (default: %(default)s)"
-    group.add_argument("--slug", default="h200", help=slug)
-    budget = "what runs under compare.py's --tune of this name (default: %(default)s)"
-    group.add_argument("--budget", choices=cli.TUNE, default="full", help=budget)
+    device = "of the GPU's tuned table, whose configs a search tries too, if there is one (default: %(default)s)"
+    group.add_argument("--device", metavar="SLUG", default="h200", help=device)
+    tune = "what runs under compare.py's --tune of this name (default: %(default)s)"
+    group.add_argument("--tune", choices=cli.TUNE, default="full", help=tune)
     launches = "build what sanitize.py launches, in place of what a search tries"
     group.add_argument("--sanitizer", action="store_true", help=launches)
     group.add_argument("--into", metavar="DIR", type=Path, default=CACHE / "prebuilt", help="(default: %(default)s)")
@@ -98,12 +98,14 @@ def _built(args: argparse.Namespace) -> "Built":
     problems = [problem for _, problem in cli.chosen_problems(args)]
     kernels = cli.chosen_contenders(args, {problem.op for problem in problems})
     cli.try_folder("--into", args.into)
-    if not any(tuned.table(slug) for slug in tuned.looked_in(args.slug)):
+    if not any(tuned.table(slug) for slug in tuned.looked_in(args.device)):
         known = ", ".join(sorted({*tuned.devices(), *tuned.STAND_INS}))
-        cli.report(f"--slug {args.slug}: has no tuned table, so no searched config is built; those that have: {known}")
-    budget = None if args.budget == "off" else BUDGETS[args.budget]
+        cli.report(
+            f"--device {args.device}: has no tuned table, so no searched config is built; those that have: {known}"
+        )
+    budget = None if args.tune == "off" else BUDGETS[args.tune]
     return prebuilt.build(
-        folder, problems, kernels, target=args.target, slug=args.slug, budget=budget, finished=_progress
+        folder, problems, kernels, target=args.target, slug=args.device, budget=budget, finished=_progress
     )
 
 

@@ -118,7 +118,7 @@ def test_help_is_narrow(command, columns, monkeypatch):
         ("compare", "--shape 1x64x1024 --only triton/data_parallel"),
         ("tuned", ""),
         ("resources", "--only triton/sliced_k.fma"),
-        ("prebuild", "--shape 1x64x1024 --only triton/atomic --budget off --into built"),
+        ("prebuild", "--shape 1x64x1024 --only triton/atomic --tune off --into built"),
         ("record", "--list or_reduce-int64"),
     ],
 )

@@ -235,8 +235,8 @@ def test_flags_that_would_be_ignored_are_refused(capsys, flags, told):
 @pytest.mark.parametrize("slug", ["nosuchgpu", "h200", "h100-80gb-hbm3"])
 def test_a_device_without_a_table_is_told_and_built_for(tmp_path, monkeypatch, capsys, slug):
     monkeypatch.setattr(prebuilt, "build", lambda *args, **options: prebuilt.Built(configs=1))
-    assert run_command(prebuild.main, ["--shape", "1x64x128", "--slug", slug, "--into", str(tmp_path)]) == 0
-    told = "--slug nosuchgpu: has no tuned table, so no searched config is built; those that have: "
+    assert run_command(prebuild.main, ["--shape", "1x64x128", "--device", slug, "--into", str(tmp_path)]) == 0
+    told = "--device nosuchgpu: has no tuned table, so no searched config is built; those that have: "
     assert (told in on_stderr(capsys)) == (slug == "nosuchgpu")
 
 
