@@ -47,7 +47,8 @@ def load(step: Launch, plan: Plan, device: torch.device) -> Run:
     if step.described and not compiled.metadata.tensordesc_meta:  # before Hopper a descriptor is a pointer and numbers
         return run_anew
     constants = [step.options[param.name] for param in step.kernel.params[len(step.arguments) :]]
-    start, encoders = starting.start_of(compiled, step.grid), iter(starting.encoders_of(compiled))
+    start = starting.start_of(compiled, step.grid, lets_next_start=_lets_next_start(step, plan))
+    encoders = iter(starting.encoders_of(compiled))
     all_args: list[Any] = []  # as the launcher takes them: a descriptor's shape and strides follow it
     addresses: list[tuple[int, Slot]] = []
     encoded: list[tuple[int, Slot, Callable[[int], Any]]] = []
@@ -80,6 +81,12 @@ def load(step: Launch, plan: Plan, device: torch.device) -> Run:
         start(stream, args)
 
     return run
+
+
+def _lets_next_start(step: Launch, plan: Plan) -> bool:
+    """Whether the launch after this one is a dependent one."""
+    after = plan.launches[plan.launches.index(step) + 1 :]
+    return bool(after) and bool(after[0].options.get("launch_pdl"))
 
 
 def by_pointers(kernel: Kernel, problem: Matmul, config: Any, placement: Placement) -> Any:

@@ -19,7 +19,6 @@ import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 KEPT = 1024  # encoded descriptors of an argument: of as many weights, or addresses of activations
-LET_START = "griddepcontrol.launch_dependents"  # of PTX
 PREFERRED_CARVEOUT, ALL_SHARED_MEMORY = 9, 100  # a CUfunction_attribute, and its value in percent
 
 # Starts a kernel on a stream, given by its handle, with all of its arguments; a descriptor's are the encoded one, its
@@ -27,10 +26,10 @@ PREFERRED_CARVEOUT, ALL_SHARED_MEMORY = 9, 100  # a CUfunction_attribute, and it
 Start = Callable[[int, Sequence[Any]], None]
 
 
-def start_of(compiled: Any, grid: tuple[int, ...]) -> Start:
-    """Of a compiled kernel of a GPU, which is loaded here."""
+def start_of(compiled: Any, grid: tuple[int, ...], *, lets_next_start: bool) -> Start:
+    """Of a compiled kernel of a GPU, which is loaded here. lets_next_start: the next one is launched dependently."""
     run = compiled.run  # loads it
-    if LET_START in compiled.asm["ptx"]:
+    if lets_next_start:
         _prefer_shared_memory(compiled.function)
     launcher = _taking_encoded(compiled) if _descriptors(compiled) else run
     x, y, z = (*grid, 1, 1)[:3]
