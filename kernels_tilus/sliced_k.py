@@ -156,7 +156,7 @@ class SlicedKFma(BandScript):
 
         acc = self.register_tensor(dtype=float32, shape=[self.threads, block_m, block_n], init=0.0)
         for step_k in self.range(0, k, block_k):
-            # A first: where B is, ptxas has too few registers for the loads of 16 rows, and some wait for others.
+            # A first: with B first ptxas grants too few registers to issue all loads of 16 rows before any product.
             a = self.load_global(ga, offsets=[offset_m, step_k], shape=[block_m, block_k])
             b = self.load_global(gb, offsets=[offset_n, step_k], shape=[block_n, block_k])
             lane_dot(self, a, b, acc, self.own_of_load)

@@ -149,7 +149,7 @@ def _matmul_sliced_k_fma_kernel(
     sums = tl.zeros((BLOCK_M, BLOCK_N, BLOCK_K // OWN), dtype=tl.float32)
     for k_start in range(0, k, BLOCK_K):
         k_mask = (k_start + offs_k < k)[None, None, :]
-        # A first, as in tilus: where B is, ptxas has too few registers for tilus' loads at 16 rows, and some wait.
+        # A first, as in tilus, whose loads would wait for each other; what that costs here, notes/pairs.md says.
         a = tl.load(a_ptrs, mask=a_mask & k_mask, other=0.0)
         b = tl.load(b_ptrs, mask=b_mask & k_mask, other=0.0)
         sums = add_products(sums, a.to(tl.float32), b.to(tl.float32), OWN)

@@ -4,11 +4,13 @@ import re
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
+from types import SimpleNamespace
 
 import matmul_cases
 import pytest
 import tilus
 import torch
+import triton
 from cuda_source import cuda_sources
 from tilus import float32, int32, void_p
 
@@ -24,6 +26,7 @@ from triton_vs_tilus.common.space import REDUCERS, reducers
 from triton_vs_tilus.kernels_tilus import interpreter
 from triton_vs_tilus.kernels_tilus.decompose_k import DecomposeKConfig
 from triton_vs_tilus.kernels_tilus.dependent_launch import after_kernel_before
+from triton_vs_tilus.kernels_triton import launching, starting
 
 
 class TestDecomposeK(matmul_cases.MatmulTests):
@@ -101,6 +104,28 @@ def test_the_second_kernel_is_launched_dependently_and_reads_after_its_wait(tmp_
     assert re.search(rf"gmem = \(\(float\*\)\({waited}\)\);", reduction)
     for plain in cuda_sources(kernels["vector"], problem, config, tmp_path):
         assert not re.search("griddepcontrol|cudaLaunchKernelEx|Carveout", plain)
+
+
+@pytest.mark.parametrize(("variant", "wanted"), [("vector_pdl", [True, False]), ("vector", [False, False])])
+def test_triton_asks_for_the_same_room_before_a_dependent_launch(variant, wanted, monkeypatch):
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
+    kernel, problem = contenders.find(f"triton/decompose_k.{variant}"), Matmul(16, 256, 7168)
+    plan = kernel.plan(problem, kernel.default_config(problem), contiguous(problem))
+    assert [launching._lets_next_start(step, plan) for step in plan.launches] == wanted
+
+
+def test_the_driver_is_asked_for_all_shared_memory_and_its_error_told(monkeypatch):
+    asked, errors = [], iter([0, 400])
+
+    def set_attribute(function, attribute, percent):
+        asked.append((function.value, attribute, percent))
+        return next(errors)
+
+    monkeypatch.setattr(starting.ctypes, "CDLL", lambda name: SimpleNamespace(cuFuncSetAttribute=set_attribute))
+    starting._prefer_shared_memory(7)
+    assert asked == [(7, 9, 100)]
+    with pytest.raises(RuntimeError, match="carveout of shared memory: CUDA error 400"):
+        starting._prefer_shared_memory(7)
 
 
 # The weight before the wait

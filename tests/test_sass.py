@@ -63,9 +63,10 @@ SPIN = ["LDS R1, [R2]", "@P0 BRA 0x0000"]
     ("instructions", "loop"),
     [
         (["MOV R1, R2", "HMMA.16816.F32 R4, R8, R12, R4", "@!P0 BRA 0x10", "EXIT"], (1, 2)),
-        # of a loop in a loop the inner one, of two the one of more products, and of memory where there are no products
+        # of loops in a loop the inner one of more products, whatever stands between, and of memory where there are none
         (["MOV R1, R2", "FFMA R4, R8, R12, R4", "@P1 BRA 0x10", "@P2 BRA 0x0", "EXIT"], (1, 2)),
         ([*SPIN, "FFMA R4, R5, R6, R4", "FFMA R4, R5, R6, R4", "BRA 0x20", "FFMA R4, R5, R6, R4", "BRA 0x50"], (2, 4)),
+        (["FFMA", "BRA 0x0", *["FFMA", "FFMA", "BRA 0x20"], "FFMA", "FFMA", "FFMA", "@P1 BRA 0x0", "EXIT"], (2, 4)),
         ([*SPIN, "EXIT"], (0, 1)),
         # forwards is no loop, nor is what ends a kernel
         (["FFMA R4, R5, R6, R4", "@P0 BRA 0x20", "EXIT"], None),

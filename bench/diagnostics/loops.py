@@ -33,13 +33,17 @@ def of_ptx(function: str) -> tuple[str, ...]:
 
 
 def _busiest(lines: Sequence[str], targets: Sequence[int | None]) -> tuple[str, ...]:
-    """Of the loops the shortest of those with most products. targets: the place that each line branches to."""
-    loops = [
-        tuple(lines[first : last + 1]) for last, first in enumerate(targets) if first is not None and first <= last
-    ]
+    """Of the innermost loops that have products the one with most. targets: the place that each line branches to."""
+    loops = [range(first, last + 1) for last, first in enumerate(targets) if first is not None and first <= last]
     for work in (PRODUCTS, LOADS):
-        counts = [sum(work.search(line) is not None for line in loop) for loop in loops]
-        if most := max(counts, default=0):
-            busiest = [loop for loop, count in zip(loops, counts, strict=True) if count == most]
-            return min(busiest, key=lambda loop: len(loop))
+        counts = {loop: sum(work.search(lines[place]) is not None for place in loop) for loop in loops}
+        working = [loop for loop in counts if counts[loop]]
+        innermost = [loop for loop in working if not any(_within(other, loop) for other in working)]
+        if innermost:
+            busiest = max(innermost, key=lambda loop: counts[loop])
+            return tuple(lines[place] for place in busiest)
     return ()
+
+
+def _within(loop: range, other: range) -> bool:
+    return loop != other and other.start <= loop.start and loop.stop <= other.stop

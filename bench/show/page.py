@@ -94,7 +94,7 @@ def html() -> str:
         verdicts=VERDICTS,
         claims=recorded_table(),
         versions=versions_table(),
-        pairs=[(pair, drawing(pair.name), _compiled(pair, compiled), _beside(pair, compiled)) for pair in pairs()],
+        pairs=[(pair, drawing(pair.name), _compiled(pair, compiled), _variants(pair, compiled)) for pair in pairs()],
         steps=STEPS,
         unsearched=UNSEARCHED,
         first=FIRST,
@@ -380,12 +380,11 @@ def _compiled(pair: Pair, recorded: Sequence[resources.Recorded]) -> Table | Non
         return None
 
 
-def _beside(pair: Pair, recorded: Sequence[resources.Recorded]) -> list[resources.Recorded]:
-    """A kernel of the pair in as many languages as it is recorded in, Triton first. Of several variants the first."""
+def _variants(pair: Pair, recorded: Sequence[resources.Recorded]) -> dict[str, list[resources.Recorded]]:
+    """What is recorded of each of the pair's kernels, by its name without the language; Triton first."""
     variants: dict[str, list[resources.Recorded]] = {}
-    for one in recorded:
+    for one in sorted(recorded, key=lambda one: one.kernel, reverse=True):
         name = one.kernel.partition("/")[2]
         if fnmatchcase(name, f"{pair.name}*"):
             variants.setdefault(name, []).append(one)
-    both = max(variants.values(), key=lambda recorded: len(recorded), default=[])
-    return sorted(both, key=lambda one: one.kernel, reverse=True)
+    return dict(sorted(variants.items()))
