@@ -444,7 +444,7 @@ def test_tma_over_terms_of_the_tile_before_needs_a_fence():
     problem, config = Matmul(64, 192, 512, layout=Layout.NK), BandConfig(64, 64, 64, 1, 4, 3, engine="wgmma")
     expected = run("stream_k.", problem, config)
     assert Judge(problem, problem.inputs("cpu")).judge(expected, 1).ok
-    with pytest.raises(MissingFence, match="TMA writes sa, where threads may have written: no proxy fence between"):
+    with pytest.raises(MissingFence, match="TMA writes sb, where threads may have written: no proxy fence between"):
         run_mutant(WithoutProxyFence(), "stream_k.", problem, config, Schedule())
 
 
