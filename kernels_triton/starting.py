@@ -57,8 +57,8 @@ def start_of(compiled: Any, grid: tuple[int, ...], *, lets_next_start: bool) -> 
 
 
 def _prefer_shared_memory(function: int) -> None:
-    """Of a loaded kernel that lets the next one start: kernels_tilus/dependent_launch.py says why. Triton's loader asks
-    for it where a block takes more than 48 KiB alone. Raises RuntimeError with the driver's error."""
+    """Of a loaded kernel that lets the next one start: kernels_tilus/dependent_launch.py says why. By itself Triton's
+    loader asks for it only where a block takes more than 48 KiB. Raises RuntimeError with the driver's error."""
     driver = ctypes.CDLL("libcuda.so.1")
     if error := driver.cuFuncSetAttribute(ctypes.c_void_p(function), PREFERRED_CARVEOUT, ALL_SHARED_MEMORY):
         raise RuntimeError(f"cuFuncSetAttribute of the carveout of shared memory: CUDA error {error}")
