@@ -56,8 +56,7 @@ def planned(kernel: Kernel, problem: Problem, config: Config) -> Plan:
 @contextmanager
 def without_hint(launched: Plan) -> Iterator[None]:
     """Within it, the plan's programs are built without the hint, under names of their own in tilus' cache."""
-    steps = [step.kernel for step in launched.launches]
-    scripts = [script for step in steps for script in (step if isinstance(step, launching.Pooled) else (step,))]
+    scripts = list(launching.scripts_of(launched))
     options = [script.build_options for script in scripts]
 
     def build_anew_by(settings: list[Any]) -> None:

@@ -130,11 +130,16 @@ def one_a_launch(programs: Sequence[Program]) -> list[Program]:
     return list(first.values())
 
 
+def scripts_of(plan: Plan) -> Iterator[Any]:
+    """What a plan may launch, both of a Pooled."""
+    for each in plan.launches:
+        yield from each.kernel if isinstance(each.kernel, Pooled) else (each.kernel,)
+
+
 def build_plan(plan: Plan) -> None:
     """Compiles what a plan launches, on whatever stream, for the current target into tilus' cache."""
-    for each in plan.launches:
-        for script in each.kernel if isinstance(each.kernel, Pooled) else (each.kernel,):
-            build(script)
+    for script in scripts_of(plan):
+        build(script)
 
 
 def _forget(instance: Any) -> None:

@@ -10,7 +10,7 @@ INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+([^;]+?)\s*;", re.MULTILIN
 SASS_BRANCH = re.compile(r"\bBRA\b.*0x([0-9a-f]+)")
 PTX_LABEL = re.compile(r"(\$\w+):")
 PTX_BRANCH = re.compile(r"\bbra(?:\.uni)?\s+(\$\w+)")
-PTX_UNREAD = re.compile(r"\s*(?:\.(?:loc|file|section|reg|pragma)\b.*|//.*|[{}]?)")
+PTX_UNREAD = re.compile(r"\s*(?:\.(?:reg|pragma)\b.*|[{}]?)")
 
 
 def of_sass(function: str) -> tuple[str, ...]:
@@ -24,9 +24,8 @@ def of_sass(function: str) -> tuple[str, ...]:
 
 
 def of_ptx(function: str) -> tuple[str, ...]:
-    """Its lines without blank ones, comments and what is for debuggers. Empty as of_sass."""
-    code = [line.partition("//")[0] for line in function.splitlines() if not PTX_UNREAD.fullmatch(line)]
-    lines = [" ".join(line.split()) for line in code]
+    """Its lines but for blank ones, of code without comments. Empty as of_sass."""
+    lines = [" ".join(line.split()) for line in function.splitlines() if not PTX_UNREAD.fullmatch(line)]
     starts = {label[1]: place for place, line in enumerate(lines) if (label := PTX_LABEL.match(line))}
     targets = [starts.get(branch[1]) if (branch := PTX_BRANCH.search(line)) else None for line in lines]
     return _busiest(lines, targets)

@@ -110,7 +110,7 @@ def read(ptx: str, log: str, sass: str, dynamic_shared: dict[str, int]) -> Itera
             name,
             threads,
             listing=tuple(listing(text)),
-            ptx_loop=loops.of_ptx(text),
+            ptx_loop=loops.of_ptx(NOT_CODE.sub("", text)),
             sass_loop=loops.of_sass(machine_code[entry]),
             **figures,
         )

@@ -10,7 +10,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
@@ -383,8 +382,6 @@ def _compiled(pair: Pair, recorded: Sequence[resources.Recorded]) -> Table | Non
 def _variants(pair: Pair, recorded: Sequence[resources.Recorded]) -> dict[str, list[resources.Recorded]]:
     """What is recorded of each of the pair's kernels, by its name without the language; Triton first."""
     variants: dict[str, list[resources.Recorded]] = {}
-    for one in sorted(recorded, key=lambda one: one.kernel, reverse=True):
-        name = one.kernel.partition("/")[2]
-        if fnmatchcase(name, f"{pair.name}*"):
-            variants.setdefault(name, []).append(one)
+    for one in resources.named(recorded, f"{pair.name}*"):
+        variants.setdefault(one.kernel.partition("/")[2], []).append(one)
     return dict(sorted(variants.items()))

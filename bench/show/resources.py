@@ -108,10 +108,15 @@ def read(path: Path = RECORDED) -> list[Recorded]:
     return msgspec.json.decode(path.read_bytes(), type=list[Recorded])
 
 
+def named(records: Sequence[Recorded], name: str) -> list[Recorded]:
+    """Of this name, 'semaphore.fp32' (a pattern), in either language; Triton's first."""
+    return sorted((one for one in records if fnmatchcase(one.kernel, f"*/{name}")), key=lambda one: one.kernel)[::-1]
+
+
 def side_by_side(records: Sequence[Recorded], name: str) -> Table:
     """A column for each recorded kernel of this name, 'semaphore.fp32' (a pattern), in either language. Figures of
     several launches are joined by '+'. Raises ValueError where there is none."""
-    chosen = sorted((one for one in records if fnmatchcase(one.kernel, f"*/{name}")), key=lambda one: one.kernel)[::-1]
+    chosen = named(records, name)
     if not chosen:
         raise ValueError(f"resources:{name}: {RECORDED.name} has no such kernel")
     lines = [["config", *(one.config for one in chosen)]]
