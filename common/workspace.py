@@ -10,6 +10,7 @@ stream already, and one per graph during a capture.
 
 import itertools
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -138,8 +139,24 @@ def is_capturing(device: torch.device) -> bool:
 
 
 def _zeros(count: int, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):  # a tensor made in inference mode cannot be zeroed outside of it
-        return torch.zeros(count, dtype=torch.int32, device=device)
+    """Zeroed int32 [count], whatever the calling thread's modes: of a thread of its own.
+
+    A tensor made in inference mode cannot be zeroed outside of it. And the first run of torch.compile's
+    mode="reduce-overhead" has its thread allocate from the pool of its graphs, where what is kept counts as lost
+    (torch/_inductor/cudagraph_trees.py, `check_memory_pool`).
+    """
+    with ThreadPoolExecutor(1) as apart:
+        held = apart.submit(_zeros_here, count, device).result()
+    if held.is_cuda:  # of the default stream, as that thread's is
+        held.record_stream(torch.cuda.current_stream(device))
+    return held
+
+
+def _zeros_here(count: int, device: torch.device) -> Tensor:
+    held = torch.zeros(count, dtype=torch.int32, device=device)
+    if held.is_cuda:
+        torch.cuda.current_stream(device).synchronize()
+    return held
 
 
 def _aligned(items: int) -> int:

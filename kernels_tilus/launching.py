@@ -107,7 +107,8 @@ def _instance(script: Any) -> Any:
     return script._jit_instance_for(*[1] * len(script.params.param_names))
 
 
-_building = threading.RLock()  # tilus' transpiler is one thread's at a time; builds go on in the background
+# tilus' transpiler is one thread's at a time. Builds go on in the background, and the interpreter transpiles as well.
+transpiling = threading.RLock()
 _gathered: ContextVar[list[Program] | None] = ContextVar("gathered", default=None)
 
 
@@ -161,7 +162,7 @@ def build(script) -> None:
 
     Raises RuntimeError with the compiler's words.
     """
-    with _building:
+    with transpiling:
         _build(_instance(script))
 
 

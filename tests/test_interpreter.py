@@ -1,5 +1,7 @@
 """The interpreter itself: what instructions calculate, and that every kind of mistake is caught and named."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import tilus
 import torch
@@ -668,6 +670,19 @@ def test_debug_shows_any_tile_of_a_chosen_block():
         semaphore.matmul(inputs.a, inputs.b, config=BandConfig(16, 16, 64, 2, 1, 2))
     assert [tuple(tile.shape) for tile in seen] == [(16, 16)] * 2
     torch.testing.assert_close(seen[-1][:4], inputs.a[:, 128:].float() @ inputs.b[128:].float())
+
+
+def test_threads_transpile_in_turn():
+    """tilus' transpiler keeps its place in a global of its module."""
+    problem = Matmul(4, 16, 256)
+    inputs = problem.inputs("cpu")
+
+    def product(block_k: int) -> torch.Tensor:
+        return semaphore.matmul(inputs.a, inputs.b, config=BandConfig(16, 16, block_k, 2, 1, 2))
+
+    with ThreadPoolExecutor(3) as pool:
+        for c in pool.map(product, (16, 32, 64, 128)):
+            torch.testing.assert_close(c.float(), inputs.a.float() @ inputs.b.float(), rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.gpu

@@ -66,6 +66,25 @@ def test_sums_are_aligned_in_every_capture(device):
         assert sums.data_ptr() % 16 == 0
 
 
+@pytest.mark.gpu
+def test_what_a_stream_keeps_is_not_of_the_pool_that_its_caller_allocates_from(device, monkeypatch):
+    """As torch.compile's mode="reduce-overhead" has its first run do."""
+    for kept in ("_by_stream", "_arenas", "_arena_used"):
+        monkeypatch.setattr(workspace, kept, {})
+    pool = torch.cuda.MemPool()
+
+    def in_use():
+        blocks = [block for segment in pool.snapshot() for block in segment["blocks"]]
+        return sum(block["size"] for block in blocks if block["state"] == "active_allocated")
+
+    with torch.cuda.use_mem_pool(pool), torch.cuda.stream(torch.cuda.Stream(device)):
+        others = torch.ones(4096, device=device)
+        before = in_use()
+        held = workspace.semaphores(4096, device)
+    assert before == in_use() >= others.nbytes
+    assert not held.any()
+
+
 def test_a_plan_that_counts_finds_its_memory_before_a_capture_begins(monkeypatch):
     """Loaded outside of a capture; within one it is too late, and another error says so."""
     asked = []

@@ -39,6 +39,7 @@ from triton_vs_tilus.kernels_tilus.interpreter.machine import Step
 from triton_vs_tilus.kernels_tilus.interpreter.memory import Agent, Buffer, Pointer, Region
 from triton_vs_tilus.kernels_tilus.interpreter.schedule import Machine, Schedule
 from triton_vs_tilus.kernels_tilus.interpreter.threads import Block, Threads, converter
+from triton_vs_tilus.kernels_tilus.launching import transpiling
 
 Debug = Callable[[Step], None]
 
@@ -164,7 +165,7 @@ def _transpiled(script: InstantiatedScript, jit_key: tuple, schedule: Mapping[st
     names = [script.params.param_names[i] for i in (*script.const_params, *script.tuning_params)]
     values = dict(zip(names, jit_key, strict=True))
     constants = {names[i]: values.pop(names[i]) for i in range(len(script.const_params))}
-    with _sources_read_once():
+    with transpiling, _sources_read_once():
         function = _LineKeeper().transpile(instance, name2consts=constants, name2divisibility=values)
     return Program.create({function.name: function})
 
