@@ -237,8 +237,9 @@ def batched_product(
     # `max_contiguous` says more than is so of the products, which lie apart: it has Triton deal them out to threads
     # before rows of A and columns of B. From 3.7 on it would take these first. Where threads then cover all rows, A's
     # tile has a row's products side by side in shared memory, the swizzle is over products, and the 8 rows of an
-    # ldmatrix lie in the same banks; B's likewise. Loads are no wider for it: they run along a longer contiguity.
-    NEAR: tl.constexpr = min(SPLIT_K, 2)
+    # ldmatrix lie in the same banks; B's likewise. Loads are no wider for it where they run along a longer contiguity.
+    # Where a thread loads single elements, 3.9 would take one of the next product from beside it: nothing is said.
+    NEAR: tl.constexpr = min(SPLIT_K, UNITS[5]) if offs_n.shape[0] > 1 else 1
     of_a = tl.max_contiguous(starts[:, None, None], (NEAR, 1, 1))
     of_b = tl.max_contiguous(of_a.to(tl.int64) * stride_bk, (NEAR, 1, 1))
     offs_k = tl.arange(0, SHARE)
@@ -302,13 +303,17 @@ def described(
 
 
 def units_of(problem: Matmul, placement: Placement) -> tuple[int, ...]:
-    """For N, K and the strides of A and B, the power of two up to 8 that divides each; 1 for multiples of 16.
+    """For N, K and the strides of A and B, the power of two up to 8 that divides each; 1 for multiples of 16. Last, 2
+    where Triton sees that all rows of A, and of B as stored, begin at a multiple of two elements; 1 elsewhere.
 
-    Triton knows by itself what is a multiple of 16, and takes anything else for odd: without these units a row of 7176
-    elements would be copied by the element.
+    Triton knows by itself what is a multiple of 16, of bytes in addresses, and takes anything else for odd: without
+    these units a row of 7176 elements would be copied by the element.
     """
     extents = problem.n, problem.k, *placement.in_strides
-    return tuple(1 if extent % 16 == 0 else extent & -extent for extent in extents)
+    row_of_b = placement.stride_bn if problem.layout is Layout.NK else placement.stride_bk
+    aligned = placement.align_a % 16 == placement.align_b % 16 == 0
+    pairs = 2 if aligned and placement.stride_am % 2 == row_of_b % 2 == 0 else 1
+    return *(1 if extent % 16 == 0 else extent & -extent for extent in extents), pairs
 
 
 def meta(problem: Matmul, config: BandConfig, placement: Placement) -> dict[str, int | bool | str]:

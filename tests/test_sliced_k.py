@@ -10,7 +10,7 @@ import pytest
 import torch
 from tilus.ir.functors import IRRewriter
 from tilus.ir.instructions import SyncThreadsInst
-from ttgir import ttgir
+from ttgir import ptx, ttgir
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.diagnostics.resources import Task
@@ -71,6 +71,29 @@ def test_where_threads_cover_a_tile_triton_swizzles_its_rows_all_the_same(layout
     for tile, order in (("16x128", "2, 1, 0"), (f"128x{columns}", order_of_b)):
         (found,) = set(re.findall(rf"-> !ttg.memdesc<\d+x8x{tile}xbf16, (#shared\d*),", text))
         assert re.search(rf"{found} = .*order = \[{order}\]", text)
+
+
+# Where threads have several products each. Rows of an odd number of elements are loaded by the element.
+SEVERAL_PRODUCTS = MatmulConfig(16, 16, 512, split_k=4, num_warps=4, num_stages=4)
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_triton_loads_a_product_s_elements_from_their_own_place(layout, tmp_path):
+    """What has Triton deal out products first says that they lie side by side. From 3.9 on an element of the next one
+    was loaded from beside this one's; see `batched_product`."""
+    problem = Matmul(16, 256, 7175, layout=layout)
+    (text,) = ptx("triton/sliced_k.mma", problem, [SEVERAL_PRODUCTS], tmp_path)
+    offsets = re.findall(r"ld\.global\S* \{[^}]*\}, \[ %rd\d+ \+ (\d+) \]", text)
+    assert len(offsets) >= 64 and set(offsets) == {"0"}
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_rows_of_an_odd_number_of_elements_in_several_products(layout, device):
+    problem = Matmul(17, 40, 1031, layout=layout)
+    inputs = problem.inputs(device)
+    kernel = contenders.find("triton/sliced_k.mma")
+    out = kernel.launch(inputs.a, inputs.b, config=SEVERAL_PRODUCTS)
+    assert Judge(problem, inputs).judge(out, kernel.roundings(SEVERAL_PRODUCTS)).ok
 
 
 MMA = compiled.wanted(mma_task("triton", 8), mma_task("tilus", 8), mma_task("tilus", 2))

@@ -1,4 +1,4 @@
-"""Triton's last form of a program before LLVM, TTGIR, which says where a tensor stands; without a GPU."""
+"""Forms of a program of Triton: TTGIR, the last before LLVM, says where a tensor stands; PTX. Without a GPU."""
 
 import os
 import pickle
@@ -24,7 +24,17 @@ def ttgir(name: str, problem: Problem, configs: Sequence[Config], folder: Path) 
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     asked = pickle.dumps((name, problem, configs, folder))
     subprocess.run([sys.executable, __file__], env=environment, input=asked, check=True, capture_output=True)
-    return [path.read_text() for number in range(len(configs)) for path in (folder / str(number)).rglob("*.ttgir")]
+    return _texts("ttgir", len(configs), folder)
+
+
+def ptx(name: str, problem: Problem, configs: Sequence[Config], folder: Path) -> list[str]:
+    """As `ttgir`."""
+    ttgir(name, problem, configs, folder)
+    return _texts("ptx", len(configs), folder)
+
+
+def _texts(form: str, configs: int, folder: Path) -> list[str]:
+    return [path.read_text() for number in range(configs) for path in (folder / str(number)).rglob(f"*.{form}")]
 
 
 if __name__ == "__main__":
