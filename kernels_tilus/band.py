@@ -186,7 +186,7 @@ class BandScript(MmaProduct, WgmmaSpecializedProduct, SimtProduct, EpilogueScrip
         for stage in range(self.num_stages - 1):
             a_k: int32 = k_begin + stage * block_k
             if a_k < k_end:
-                self.copy_async(src=ga, dst=sa[stage], offsets=[offset_m, a_k])
+                self.copy_a(ga, sa, stage, offset_m, a_k)
             self.copy_async_commit_group()
         self.mma_steps(acc, ga, gb, sa, sb, offset_m, offset_n, k_begin, k_end)
         self.free_shared(sa)
@@ -290,14 +290,7 @@ def _engine_for(engine: str, vectors: Vectors, stored_nk: bool) -> str:
     along_b = vectors.k if stored_nk else vectors.n
     if engine.startswith("wgmma") and (vectors.k % wgmma.ALIGNMENT or along_b % wgmma.ALIGNMENT):
         engine = "mma"
-    if engine.startswith("mma") and unaligned(vectors, stored_nk):
-        engine = "simt"
     return engine
-
-
-def unaligned(vectors: Vectors, stored_nk: bool) -> bool:
-    """Whether rows are aligned to less than the 4 bytes that cp.async takes."""
-    return 1 in (vectors.k, vectors.k if stored_nk else vectors.n)
 
 
 def arguments(problem: Matmul, vectors: Vectors, placement: Placement) -> tuple[int, ...]:

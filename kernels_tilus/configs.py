@@ -7,7 +7,7 @@ import torch
 
 from triton_vs_tilus.common import space
 from triton_vs_tilus.common.kernel import GroupedConfig, MatmulConfig, Space, grid_of, too_large
-from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.space import Fed, Feed, Tile
 from triton_vs_tilus.kernels_tilus import launching, mma, simt, wgmma
 
@@ -18,7 +18,7 @@ SHARED_MEMORY_LIMIT = 227 * 1024  # per block, Hopper
 class BandConfig(GroupedConfig):
     """engine: what multiplies.
 
-    mma            mma.sync, fed by cp.async
+    mma            mma.sync, fed by cp.async, or by plain loads where rows are aligned to less than its 4 bytes
     mma_sliced     the same by warps that share block_k: each multiplies the whole tile over its slice, and their sums
                    meet in shared memory, once a tile
     wgmma          Hopper's wgmma, fed by TMA: 64 rows of A, or 128, times block_n columns
@@ -29,7 +29,7 @@ class BandConfig(GroupedConfig):
     simt           fp32 on CUDA cores, fed by plain loads
 
     wgmma_pairs takes a weight stored [N, K] alone.
-    Tensors whose rows are not aligned to TMA's 16 bytes go through mma; to cp.async's 4 bytes, through simt.
+    Tensors whose rows are not aligned to TMA's 16 bytes go through mma.
     """
 
     FED_BY: ClassVar[tuple[str, ...]] = ("engine",)
@@ -160,10 +160,6 @@ def needs_simt(problem: Matmul, instead: str = "engine simt") -> str | None:
     """Why tensor cores cannot take it, and what can, `instead`; None where they can."""
     if problem.dtype is torch.float32:
         return f"fp32 inputs: tensor cores round them to TF32; {instead} does not"
-    if problem.k % 2:
-        return f"K = {problem.k} is odd: cp.async copies 4 bytes or more; {instead} takes it"
-    if problem.layout is Layout.KN and problem.n % 2:
-        return f"N = {problem.n} is odd with B stored [K, N]: cp.async copies 4 bytes or more; {instead} takes it"
     return None
 
 

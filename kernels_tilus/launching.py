@@ -209,16 +209,12 @@ def check_engine(kernel: Kernel, problem: Matmul, config: Any, placement: Placem
 
 def _changed(problem: Matmul, config: Any, placement: Placement) -> Any:
     """The config with the engine that takes tensors that lie so."""
-    from triton_vs_tilus.kernels_tilus import band, simt
+    from triton_vs_tilus.kernels_tilus import band
     from triton_vs_tilus.kernels_tilus.configs import BandConfig
 
     if not isinstance(config, BandConfig):
         return config
-    engine = band.settings(problem, config, band.vectors(problem, placement)).tile.engine
-    if engine == config.engine:
-        return config
-    stages = simt.STAGES if engine == "simt" else config.num_stages
-    return replace(config, engine=engine, num_stages=stages)
+    return replace(config, engine=band.settings(problem, config, band.vectors(problem, placement)).tile.engine)
 
 
 BACKEND = Backend(

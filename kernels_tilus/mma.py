@@ -1,5 +1,6 @@
 """The product of a band on the tensor cores of every GPU since Ampere: mma.sync on registers, from tiles in shared
-memory that cp.async fills. The warps of a block share the tile or, sliced, each step of K."""
+memory that cp.async fills, or plain loads and stores where rows are aligned to less than its 4 bytes. The warps of a
+block share the tile or, sliced, each step of K."""
 
 from functools import lru_cache
 from math import gcd
@@ -62,7 +63,7 @@ def layout_of_total(rows: int, columns: int, num_warps: int, widest: int = WIDES
 
 
 class MmaProduct(tilus.Script):
-    """Of a Script with block_k, num_stages, num_warps, dtype, fp16 or bf16, and stored_nk."""
+    """Of a Script with block_k, num_stages, num_warps, dtype, fp16 or bf16, stored_nk, vector_k and vector_b."""
 
     def sliced_mma_product(
         self,
@@ -166,11 +167,23 @@ class MmaProduct(tilus.Script):
         if offset_k < k_end:
             # B first: few rows of A, which all tiles share, are soon in L2.
             self.copy_b(gb, sb, stage, offset_n, offset_k)
-            self.copy_async(src=ga, dst=sa[stage], offsets=[offset_m, offset_k])
+            self.copy_a(ga, sa, stage, offset_m, offset_k)
         self.copy_async_commit_group()
 
+    def copy_a(self, ga: GlobalTensor, sa: SharedTensor, stage: int32, offset_m: int32, offset_k: int32) -> None:
+        if self.vector_k > 1:
+            self.copy_async(src=ga, dst=sa[stage], offsets=[offset_m, offset_k])
+        else:
+            a = self.load_global(ga, offsets=[offset_m, offset_k], shape=[sa.shape[1], sa.shape[2]])
+            self.store_shared(sa[stage], a)
+
     def copy_b(self, gb: GlobalTensor, sb: SharedTensor, stage: int32, offset_n: int32, offset_k: int32) -> None:
-        self.copy_async(src=gb, dst=sb[stage], offsets=[offset_n, offset_k] if self.stored_nk else [offset_k, offset_n])
+        offsets = [offset_n, offset_k] if self.stored_nk else [offset_k, offset_n]
+        if self.vector_b > 1:
+            self.copy_async(src=gb, dst=sb[stage], offsets=offsets)
+        else:
+            b = self.load_global(gb, offsets=offsets, shape=[sb.shape[1], sb.shape[2]])
+            self.store_shared(sb[stage], b)
 
     def multiply(self, a: RegisterTensor, b: RegisterTensor, acc: RegisterTensor) -> None:
         """acc += a [block_m, block_k] @ b [block_k, block_n]: one step of mma_product."""

@@ -13,8 +13,8 @@ fma     on CUDA cores, for few rows, where a tensor core's 16 stand empty: A and
         and no shared memory is filled or waited for. The loads of a step, 16 bytes each, are under way together
         (kernel_attributes.py): ptxas does not move those of the next one before the sums of this, so that a step is
         long. B is read once for every block_m rows, A once for every block_n columns.
-mma     on tensor cores: each warp multiplies a slice of the step (sliced_dot.py), fed by the cp.async pipeline of
-        mma.py. Of a block_n below an mma's eight columns, those of the neighbours are filled with zeros, not read.
+mma     on tensor cores: each warp multiplies a slice of the step (sliced_dot.py), fed by the pipeline of mma.py. Of
+        a block_n below an mma's eight columns, those of the neighbours are filled with zeros, not read.
 
 Source: fma: the router kernel of the serving engines (one block an expert, `router_gemm` of vLLM, SGLang and
 TensorRT-LLM). mma: CUTLASS' sliced-K.
@@ -64,8 +64,8 @@ def default_config(problem: Matmul, *, variant: str) -> MatmulConfig:
 
 
 def supports(problem: Matmul, config: MatmulConfig | None = None, *, variant: str) -> str | None:
-    """Any problem that offsets reach and whose grid can be launched, for mma what tensor cores and cp.async take; all
-    warps of a config share K, and its step fits registers (fma) or shared memory (mma)."""
+    """Any problem that offsets reach and whose grid can be launched, for mma what tensor cores take; all warps of a
+    config share K, and its step fits registers (fma) or shared memory (mma)."""
     chosen = default_config(problem, variant=variant) if config is None else config
     if reason := configs.out_of_reach(problem) or too_many_blocks({"M": cdiv(problem.m, chosen.block_m)}):
         return reason
@@ -212,8 +212,6 @@ def _script(problem: Matmul, config: MatmulConfig, vectors: band.Vectors, varian
 def plan(problem: Matmul, config: MatmulConfig, placement: Placement, *, variant: str) -> Plan:
     """What a call launches."""
     vectors = band.vectors(problem, placement)
-    if variant == "mma" and band.unaligned(vectors, problem.layout is Layout.NK):
-        variant, config = "fma", default_config(problem, variant="fma")
     launch = Launch(
         _script(problem, config, vectors, variant),
         (*(Slot.A, Slot.B, bias_slot(problem), Slot.C), *band.arguments(problem, vectors, placement)),
@@ -234,8 +232,7 @@ def matmul(
 ) -> Tensor:
     """C [M, N] = epilogue(a [M, K] @ b [K, N]); common.checks.matmul_problem says what is accepted and raised.
 
-    variant: 'fma' or 'mma', what multiplies. Tensors whose rows are not aligned to the 4 bytes that cp.async takes go
-    through fma.
+    variant: 'fma' or 'mma', what multiplies.
     CPU tensors run in the interpreter. config: None takes the tuned one of this device. Raises ValueError for one that
     the problem cannot run on.
     """

@@ -161,26 +161,44 @@ def test_tilus_on_tensor_cores_leaves_the_neighbours_columns_alone(block_n, devi
         assert (base[:, problem.n :] == -7.0).all()
 
 
-def test_tilus_takes_rows_that_cp_async_cannot_copy_through_fma(device):
-    problem = Matmul(3, 10, 64, layout=Layout.NK)
+@pytest.mark.parametrize(
+    ("problem", "from_column"),
+    [(Matmul(3, 10, 64, layout=Layout.NK), 1), (Matmul(3, 10, 65, layout=Layout.NK), 0), (Matmul(3, 15, 130), 0)],
+    ids=["begins at an odd element", "odd K", "odd N"],
+)
+def test_in_tilus_rows_that_cp_async_cannot_copy_pass_through_registers(problem, from_column, device):
     inputs = problem.inputs(device)
-    unaligned = torch.empty(3, 65, dtype=problem.dtype, device=device)[:, 1:]
-    unaligned.copy_(inputs.a)
-    out = sliced_k.matmul(unaligned, inputs.b, variant="mma")
+    a = torch.empty(3, problem.k + from_column, dtype=problem.dtype, device=device)[:, from_column:]
+    a.copy_(inputs.a)
+    out = sliced_k.matmul(a, inputs.b, variant="mma")
     assert Judge(problem, inputs).judge(out, 1).ok
 
 
-@pytest.mark.parametrize(
-    ("problem", "reason"),
-    [
-        (Matmul(1, 16, 64, torch.float32), "tensor cores round them to TF32; variant fma does not"),
-        (Matmul(1, 16, 65), "K = 65 is odd: cp.async copies 4 bytes or more; variant fma takes it"),
-        (Matmul(1, 15, 64, layout=Layout.KN), "N = 15 is odd with B stored [K, N]"),
-    ],
-)
-def test_what_tilus_leaves_to_fma(problem, reason):
-    assert reason in contenders.find("tilus/sliced_k.mma").supports(problem, None)
-    assert contenders.find("tilus/sliced_k.mma").configs(problem) == ()
+ODD = [
+    Task(mma, problem, mma.default_config(problem), "heuristic", "sm_90a")
+    for mma in (contenders.find("tilus/sliced_k.mma"), contenders.find("tilus/atomic"))
+    for problem in (Matmul(16, 256, 7175, layout=Layout.NK), Matmul(16, 255, 7175), Matmul(16, 255, 7168))
+]
+compiled.wanted(*ODD)
+
+
+@compiled.on_one_worker
+@pytest.mark.parametrize("task", ODD, ids=lambda task: f"{task.kernel.full_name}-{task.problem.name}")
+def test_in_tilus_tensor_cores_take_rows_of_an_odd_number_of_elements(task):
+    """Of a weight stored [K, N] of odd N; A goes by cp.async where its K is even."""
+    (gpu_kernel,) = compiled.built(task).gpu_kernels
+    config, instructions = task.config, gpu_kernel.instructions
+    assert set(instructions["tensor cores"]) == {"mma.sync"}
+    assert instructions["global loads"]["2 B"] >= config.block_n * config.block_k / gpu_kernel.threads
+    assert bool(instructions.get("async copies")) == (task.problem.k % 2 == 0)
+    assert not gpu_kernel.spills
+
+
+def test_tilus_leaves_fp32_to_fma():
+    problem = Matmul(1, 16, 64, torch.float32)
+    kernel = contenders.find("tilus/sliced_k.mma")
+    assert "tensor cores round them to TF32; variant fma does not" in kernel.supports(problem, None)
+    assert kernel.configs(problem) == ()
     assert contenders.find("tilus/sliced_k.fma").supports(problem, None) is None
 
 
