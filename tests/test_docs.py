@@ -164,6 +164,8 @@ def test_a_line_tells_what_an_empty_launch_took(results, tmp_path):
         (f"ahead:router-nk@warm 64x* {VECTOR} {BASELINE}", "0 of 1"),
         (f"ahead:router-nk * {VECTOR} {BASELINE}", "1 of 2"),
         (f"ahead:router-nk * {BASELINE} {VECTOR}", "1 of 2"),
+        (f"longer:router-nk 64x* 1x* {VECTOR}", "1.50"),
+        (f"longer:router-nk@warm 64x* 1x* {VECTOR},{BASELINE}", "1.00 to 1.50, 1.25 in the median, of 2"),
     ],
 )
 def test_a_line_has_single_figures_of_the_rows(results, tmp_path, marker, shown):
@@ -189,6 +191,7 @@ def test_a_line_has_single_figures_of_the_rows(results, tmp_path, marker, shown)
         ("us:router-nk * tilus/none", "not all of tilus/none were"),
         ("us:router-nk@tepid 1x* torch/mm", "timing is tepid; accepted: cold"),
         ("uj:router-nk 1x* torch/mm", "the energy of torch/mm was not measured"),
+        ("longer:router-nk 3x* 1x* torch/mm", r"nothing of torch/mm was timed on 3x\* and on 1x\*"),
     ],
 )
 def test_a_figure_that_no_row_has_is_an_error(results, tmp_path, marker, told):

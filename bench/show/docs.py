@@ -54,6 +54,9 @@ the fastest on each problem:
     <!-- us:linear-costs@host 1x* torch/mm -->       by another timing than cold
     <!-- uj:router-costs@graph * torch/mm -->        microjoules of a launch
     <!-- ahead:router-nk * tilus/* triton/* -->      on how many of these problems the first takes less time
+    <!-- longer:cliffs 16x256x7176* 16x256x7168* triton/* -->
+                                                     how many times as long each of these takes on one problem as on
+                                                     another
     <!-- same:router-matched-nk * *@tilus -->       tilus' speed over Triton's, of these kernels at this one's configs
     <!-- reran:router-nk * again/router-nk -->  how far speed-ups of the same configs lie apart in two files
 
@@ -69,6 +72,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
@@ -102,7 +106,7 @@ MARKED = re.compile(
     re.DOTALL,
 )
 WITHIN_A_LINE = re.compile(
-    r"(<!-- (launch|us|beyond|uj|times|mean|ahead|reran|same):(\S+)((?: (?!-->)\S+)*) -->)[^\n]*?(<!-- /\2 -->)"
+    r"(<!-- (launch|us|beyond|uj|times|mean|ahead|reran|longer|same):(\S+)((?: (?!-->)\S+)*) -->)[^\n]*?(<!-- /\2 -->)"
 )
 FORMATTING = ("# fmt: off", "# fmt: on")
 
@@ -415,6 +419,27 @@ def reran(name: str, problems: str, other: str) -> list[str]:
     return told
 
 
+def longer(name: str, problem: str, other: str, contender: str) -> list[str]:
+    """How many times as long each contender that the patterns name (separated by commas) takes on one problem as on
+    another: '1.00 to 1.58, 1.04 in the median, of 12', of every device. Raises ValueError where none was timed on
+    both."""
+    file, timing = _file_and_timing(name)
+    told = []
+    for rows in _recorded("figures", file).values():
+        us: dict[str, dict[str, float]] = {problem: {}, other: {}}
+        for row, pattern in product(queries.contending(queries.passed(rows, timing)), us):
+            if fnmatchcase(row.problem.name, pattern) and any(
+                fnmatchcase(row.contender, of) for of in contender.split(",")
+            ):
+                us[pattern][row.contender] = row.timing[timing].median_us
+        ratios = [us[problem][each] / us[other][each] for each in us[problem] if each in us[other]]
+        if not ratios:
+            raise ValueError(f"longer:{name}: nothing of {contender} was timed on {problem} and on {other}")
+        among = f", {median(ratios):.2f} in the median, of {len(ratios)}" if len(ratios) > 1 else ""
+        told.append(tables.extent(ratios, ".2f") + among)
+    return told
+
+
 def at_one_config(name: str, problems: str, kernels: str) -> list[str]:
     """The second language's speed over the first's where both ran one config, of the problems and kernels that patterns
     name: '1.02 (0.78 to 1.29, 59 comparisons)', of every device. A kernel is named with the language whose config it
@@ -445,6 +470,7 @@ FIGURES: dict[str, Callable[..., list[str]]] = {
     "mean": averaged,
     "ahead": ahead,
     "reran": reran,
+    "longer": longer,
     "same": at_one_config,
 }
 
