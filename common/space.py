@@ -230,8 +230,8 @@ TMA_PAIRS_TILES = [
     *[(64, 64, 128, 4, 6), (64, 128, 64, 4, 8), (64, 128, 128, 4, 4), (64, 256, 64, 4, 5), (128, 64, 64, 4, 8)],
     *[(128, 64, 64, 8, 8), (128, 128, 64, 4, 6), (128, 128, 64, 8, 6), (128, 256, 64, 8, 4)],
 ]
-# Multiplied on CUDA cores, fp32 and half precision whose rows are no words: the study's tiles, and each of their shapes
-# with one step loaded while one is multiplied, as registers need no more.
+# Multiplied on CUDA cores, fp32: the study's tiles, and each of their shapes with one step loaded while one is
+# multiplied, as registers need no more.
 CUDA_CORE_TILES = [
     *STUDY_TILES,
     *[(16, 8, 32, 1, 2), (16, 16, 32, 1, 2), (16, 16, 32, 2, 2), (16, 16, 32, 4, 2), (16, 32, 32, 1, 2)],
@@ -246,9 +246,8 @@ def tiles(problem: Matmul) -> Iterator[Tile]:
         wanted = [Tile(*tile) for tile in CUDA_CORE_TILES]
     else:
         narrow = COPY_TRANSPOSED_NARROW_TILES if problem.layout is Layout.NK else []
-        by_words = _rows_are_words(problem)
         wanted = [
-            *(Tile(*tile) for tile in COPY_TILES + ([] if by_words else CUDA_CORE_TILES)),
+            *(Tile(*tile) for tile in COPY_TILES),
             *(Tile(*tile, Feed.COPY, transposed=True) for tile in COPY_TRANSPOSED_TILES + narrow),
             *(Tile(*tile, Feed.COPY_SLICED) for tile in COPY_SLICED_TILES if problem.m <= MOST_SLICED_ROWS),
             *(Tile(*tile, Feed.TMA) for tile in TMA_TILES),
@@ -257,11 +256,6 @@ def tiles(problem: Matmul) -> Iterator[Tile]:
             *(Tile(*tile, Feed.TMA_PAIRS) for tile in TMA_PAIRS_TILES),
         ]
     return (tile for tile in wanted if _rows_fit(tile.block_m, problem.m))
-
-
-def _rows_are_words(problem: Matmul) -> bool:
-    """Whether rows of A and B begin at multiples of 4 bytes, the least that cp.async copies to tensor cores."""
-    return problem.k % 2 == 0 and (problem.layout is Layout.NK or problem.n % 2 == 0)
 
 
 def _rows_fit(block_m: int, m: int) -> bool:

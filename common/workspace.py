@@ -81,7 +81,7 @@ def semaphores(count: int, device: torch.device) -> Tensor:
         if held is not None:
             _parts.pop(held.data_ptr(), None)
         ready_for_capture(device)
-        held = _zeros(max(count, 1024), device)
+        held = _zeros(max(count, 1024), torch.device("cuda", index))
         _by_stream[index, stream] = held
     return held
 
@@ -109,7 +109,7 @@ def ready_for_capture(device: torch.device) -> None:
         return
     index = device.index if device.index is not None else torch.cuda.current_device()
     if index not in _arenas:
-        _arenas[index] = _zeros(ARENA_ITEMS, device)
+        _arenas[index] = _zeros(ARENA_ITEMS, torch.device("cuda", index))
         _arena_used[index] = 0
         torch.cuda.synchronize(device)  # every stream may use it from here on
 
@@ -139,7 +139,8 @@ def is_capturing(device: torch.device) -> bool:
 
 
 def _zeros(count: int, device: torch.device) -> Tensor:
-    """Zeroed int32 [count], whatever the calling thread's modes: of a thread of its own.
+    """Zeroed int32 [count], allocated by a thread of its own, whatever the modes of the calling one. device: with an
+    index, as another thread has another current one.
 
     A tensor made in inference mode cannot be zeroed outside of it. And the first run of torch.compile's
     mode="reduce-overhead" has its thread allocate from the pool of its graphs, where what is kept counts as lost

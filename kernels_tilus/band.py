@@ -167,7 +167,8 @@ class BandScript(MmaProduct, WgmmaSpecializedProduct, SimtProduct, EpilogueScrip
         band_steps: int32,
     ) -> None:
         """`band_product` by mma; the first num_stages - 1 steps of B are on their way before the wait for the kernel
-        before, which has written A and not B. They are waited for with the first step of A."""
+        before, which has written A and not B. They are waited for with the first step of A, or, through registers, at
+        once."""
         block_k = self.block_k
         k_begin: int32 = split * band_steps * block_k
         k_end: int32 = min(k_begin + band_steps * block_k, k_units * self.vector_k)

@@ -238,7 +238,8 @@ def batched_product(
     # before rows of A and columns of B. From 3.7 on it would take these first. Where threads then cover all rows, A's
     # tile has a row's products side by side in shared memory, the swizzle is over products, and the 8 rows of an
     # ldmatrix lie in the same banks; B's likewise. Loads are no wider for it where they run along a longer contiguity.
-    # Where a thread loads single elements, 3.9 would take one of the next product from beside it: nothing is said.
+    # Where a thread loads single elements, as of a single column of B stored [K, N], 3.9 would take one of the next
+    # product from beside it: nothing is said.
     NEAR: tl.constexpr = min(SPLIT_K, UNITS[5]) if offs_n.shape[0] > 1 else 1
     of_a = tl.max_contiguous(starts[:, None, None], (NEAR, 1, 1))
     of_b = tl.max_contiguous(of_a.to(tl.int64) * stride_bk, (NEAR, 1, 1))

@@ -257,7 +257,7 @@ def _w4a16_kernel(
     m,
     n_units,
     k,
-    stride_am,
+    stride_am_units,
     stride_cm,
     stride_cn,
     split_k,
@@ -272,7 +272,7 @@ def _w4a16_kernel(
     MEET: tl.constexpr,
     TILES: tl.constexpr,
 ):
-    n = n_units * 8  # so that rows are known to be aligned
+    n, stride_am = n_units * 8, stride_am_units * 8  # so that rows are known to be aligned
     pid_m = tl.program_id(0)
     pid_n = tl.program_id(1)
     split = tl.program_id(2)
@@ -346,7 +346,7 @@ def _w4a16_sliced_k_kernel(
     m,
     n_units,
     k,
-    stride_am,
+    stride_am_units,
     stride_cm,
     stride_cn,
     GROUP_SIZE: tl.constexpr,
@@ -362,7 +362,7 @@ def _w4a16_sliced_k_kernel(
     N_TILES: tl.constexpr = BLOCK_N // 32
     SIXTEENS: tl.constexpr = BLOCK_N // 16
     UNIT: tl.constexpr = 1.0 if DTYPE.is_bf16() else 2.0**-24
-    n = n_units * 8  # so that rows are known to be aligned
+    n, stride_am = n_units * 8, stride_am_units * 8  # so that rows are known to be aligned
     columns = tl.cdiv(n, 32) * 32
     offs_n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     offs_m = tl.program_id(1) * BLOCK_M + tl.arange(0, ROWS)
@@ -426,7 +426,8 @@ def plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places, *, vari
         _w4a16_kernel,
         (
             *(Slot.A, Slot.TILES, Slot.SCALES, Slot.C, *((Slot.COUNTERS, sums) if meets else (None, None))),
-            *(problem.m, problem.n // VECTOR, problem.k, places.stride_am, places.stride_cm, places.stride_cn),
+            *(problem.m, problem.n // VECTOR, problem.k),
+            *(places.stride_am // VECTOR, places.stride_cm, places.stride_cn),
             *(config.split_k, band_steps(problem.k, config.block_k, config.split_k), Slot.TICKET if meets else 0),
         ),
         (*tiles, config.split_k),
@@ -453,7 +454,8 @@ def _sliced_plan(problem: W4A16Matmul, config: W4A16Config, places: W4A16Places)
         _w4a16_sliced_k_kernel,
         (
             *(Slot.A, Slot.TILES, Slot.SCALES, Slot.C),
-            *(problem.m, problem.n // VECTOR, problem.k, places.stride_am, places.stride_cm, places.stride_cn),
+            *(problem.m, problem.n // VECTOR, problem.k),
+            *(places.stride_am // VECTOR, places.stride_cm, places.stride_cn),
         ),
         (cdiv(problem.n, config.block_n), cdiv(problem.m, config.block_m)),
         {

@@ -191,6 +191,7 @@ def test_a_line_has_single_figures_of_the_rows(results, tmp_path, marker, shown)
         ("us:router-nk * tilus/none", "not all of tilus/none were"),
         ("us:router-nk@tepid 1x* torch/mm", "timing is tepid; accepted: cold"),
         ("uj:router-nk 1x* torch/mm", "the energy of torch/mm was not measured"),
+        ("longer:router-nk * 1x* torch/mm", r"\* names several problems"),
         ("longer:router-nk 3x* 1x* torch/mm", r"nothing of torch/mm was timed on 3x\* and on 1x\*"),
     ],
 )

@@ -359,7 +359,7 @@ def test_a_tile_that_no_engine_takes_off_the_alignment_is_refused():
 
 
 def test_a_searched_config_off_the_alignment_is_right(monkeypatch, device):
-    """Of warps that share k, whose tile CUDA cores cannot divide: the kernel's default tile."""
+    """Of warps that share k, fed through registers."""
     problem = Matmul(16, 64, 512, layout=NK)
     monkeypatch.setattr(call, "chosen_config", lambda kernel, problem, config, device: config or SLICED_BY_8)
     inputs = problem.inputs(device)

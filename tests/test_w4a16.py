@@ -12,7 +12,7 @@ from cuda_source import cuda_sources
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matmul_cases import skip_unless_supported
-from ttgir import ttgir
+from ttgir import ptx, ttgir
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.bench import contenders
@@ -172,7 +172,7 @@ def test_strided_operands(kernel, device):
     """A as a slice of a wider matrix of NaN, C as every other column of one: what lies between stays untouched."""
     problem = W4A16Matmul(9, 40, 128)
     inputs = problem.inputs(device)
-    wide_a = torch.full((9, 160), float("nan"), dtype=FP16, device=device)
+    wide_a = torch.full((9, 152), float("nan"), dtype=FP16, device=device)
     wide_a[:, 16:144] = inputs.a
     base = torch.full((11, 80), -7.0, dtype=FP16, device=device)
     config = small_config(kernel, problem, 2)
@@ -436,6 +436,19 @@ def test_triton_swizzles_the_rows_of_a_that_warps_share(m, dtype, tmp_path):
         (swizzle,) = re.findall(rf"^{layout} = #ttg.swizzled_shared<{{(.*)}}>$", text, re.MULTILINE)
         assert swizzle == "vec = 8, perPhase = 1, maxPhase = 8, order = [1, 2, 0]", config
         assert not re.search(r"convert_layout.* : tensor<\d+x\d+x128x[bf]+16,", text), config
+
+
+@pytest.mark.parametrize("variant", ["sliced_k", "atomic"])
+def test_triton_copies_rows_of_8_as_rows_of_16(variant, tmp_path):
+    """Rows of A are a multiple of 8 elements apart, and Triton looks for 16 by itself. From 3.9 on it loaded the next
+    group's element from beside this one's in sliced_k, by 4 warps."""
+    problem, kernel = W4A16Matmul(16, 256, 7168), contenders.find(f"triton/w4a16.{variant}")
+    config = replace(kernel.default_config(problem), num_warps=4)
+    if variant == "sliced_k":
+        config = replace(config, block_k=512, split_k=4)
+    padded = shared.contiguous(problem)._replace(stride_am=7176)
+    (text,) = ptx(kernel.full_name, problem, [config], tmp_path, padded)
+    assert "cp.async.cg.shared.global" in text and "ld.global.b16" not in text
 
 
 def test_four_bits_are_an_operand_as_they_stand(tmp_path):

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,20 +17,20 @@ from triton_vs_tilus.common.kernel import Config
 from triton_vs_tilus.common.problem import Problem
 
 
-def ttgir(name: str, problem: Problem, configs: Sequence[Config], folder: Path) -> list[str]:
+def ttgir(name: str, problem: Problem, configs: Sequence[Config], folder: Path, placement: Any = None) -> list[str]:
     """Of a contender's kernel for sm_90a, one text a config; in a process of its own, as this one may interpret. Skips
-    the test where this machine cannot compile."""
+    the test where this machine cannot compile. placement: of the tensors (None: as torch allocates them)."""
     if reason := compilers.triton_lacks():
         pytest.skip(reason)
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    asked = pickle.dumps((name, problem, configs, folder))
+    asked = pickle.dumps((name, problem, configs, folder, placement))
     subprocess.run([sys.executable, __file__], env=environment, input=asked, check=True, capture_output=True)
     return _texts("ttgir", len(configs), folder)
 
 
-def ptx(name: str, problem: Problem, configs: Sequence[Config], folder: Path) -> list[str]:
+def ptx(name: str, problem: Problem, configs: Sequence[Config], folder: Path, placement: Any = None) -> list[str]:
     """As `ttgir`."""
-    ttgir(name, problem, configs, folder)
+    ttgir(name, problem, configs, folder, placement)
     return _texts("ptx", len(configs), folder)
 
 
@@ -38,10 +39,13 @@ def _texts(form: str, configs: int, folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    from triton_vs_tilus.kernels_triton import offline
+    from triton_vs_tilus.kernels_triton import launching, offline
 
-    name, problem, configs, folder = pickle.load(sys.stdin.buffer)
+    name, problem, configs, folder, placement = pickle.load(sys.stdin.buffer)
     kernel = contenders.find(name)
     for number, config in enumerate(configs):
         offline.compile_for("sm_90a", folder / str(number))
-        offline.build(partial(kernel.build, problem, config))
+        if placement is None:
+            offline.build(partial(kernel.build, problem, config))
+        else:
+            offline.build(partial(launching.build_plan, kernel.plan(problem, config, placement)))

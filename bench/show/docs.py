@@ -422,7 +422,7 @@ def reran(name: str, problems: str, other: str) -> list[str]:
 def longer(name: str, problem: str, other: str, contender: str) -> list[str]:
     """How many times as long each contender that the patterns name (separated by commas) takes on one problem as on
     another: '1.00 to 1.58, 1.04 in the median, of 12', of every device. Raises ValueError where none was timed on
-    both."""
+    both, or a pattern names several problems."""
     file, timing = _file_and_timing(name)
     told = []
     for rows in _recorded("figures", file).values():
@@ -431,6 +431,8 @@ def longer(name: str, problem: str, other: str, contender: str) -> list[str]:
             if fnmatchcase(row.problem.name, pattern) and any(
                 fnmatchcase(row.contender, of) for of in contender.split(",")
             ):
+                if row.contender in us[pattern]:
+                    raise ValueError(f"longer:{name}: {pattern} names several problems")
                 us[pattern][row.contender] = row.timing[timing].median_us
         ratios = [us[problem][each] / us[other][each] for each in us[problem] if each in us[other]]
         if not ratios:
