@@ -241,7 +241,7 @@ def test_the_signature_of_a_launcher_is_the_same_everywhere():
 )
 def test_triton_copies_the_weight_first(name, problem, weight, activations, tmp_path):
     """Of the config that is a problem's default, these are the tiles."""
-    text = ttgir(name, problem, [contenders.find(name).default_config(problem)], tmp_path)[-1]
+    text = "".join(ttgir(name, problem, [contenders.find(name).default_config(problem)], tmp_path))
     copied = re.findall(r"async_copy_global_to_local .* -> <(\w+),", text)
     assert [tile for tile in copied if tile in (weight, activations)][:2] == [weight, activations]
 
