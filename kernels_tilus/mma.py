@@ -170,20 +170,22 @@ class MmaProduct(tilus.Script):
             self.copy_a(ga, sa, stage, offset_m, offset_k)
         self.copy_async_commit_group()
 
-    def copy_a(self, ga: GlobalTensor, sa: SharedTensor, stage: int32, offset_m: int32, offset_k: int32) -> None:
-        if self.vector_k > 1:
-            self.copy_async(src=ga, dst=sa[stage], offsets=[offset_m, offset_k])
+    def copy_tile(self, source: GlobalTensor, tile: SharedTensor, row: int32, column: int32, vector: int) -> None:
+        """tile = what begins at [row, column] of the source, where rows begin at multiples of `vector` elements. By
+        registers where that is 1: cp.async takes 4 bytes or more."""
+        if vector > 1:
+            self.copy_async(src=source, dst=tile, offsets=[row, column])
         else:
-            a = self.load_global(ga, offsets=[offset_m, offset_k], shape=[sa.shape[1], sa.shape[2]])
-            self.store_shared(sa[stage], a)
+            self.store_shared(tile, self.load_global(source, offsets=[row, column], shape=tile.shape))
+
+    def copy_a(self, ga: GlobalTensor, sa: SharedTensor, stage: int32, offset_m: int32, offset_k: int32) -> None:
+        self.copy_tile(ga, sa[stage], offset_m, offset_k, self.vector_k)
 
     def copy_b(self, gb: GlobalTensor, sb: SharedTensor, stage: int32, offset_n: int32, offset_k: int32) -> None:
-        offsets = [offset_n, offset_k] if self.stored_nk else [offset_k, offset_n]
-        if self.vector_b > 1:
-            self.copy_async(src=gb, dst=sb[stage], offsets=offsets)
+        if self.stored_nk:
+            self.copy_tile(gb, sb[stage], offset_n, offset_k, self.vector_b)
         else:
-            b = self.load_global(gb, offsets=offsets, shape=[sb.shape[1], sb.shape[2]])
-            self.store_shared(sb[stage], b)
+            self.copy_tile(gb, sb[stage], offset_k, offset_n, self.vector_b)
 
     def multiply(self, a: RegisterTensor, b: RegisterTensor, acc: RegisterTensor) -> None:
         """acc += a [block_m, block_k] @ b [block_k, block_n]: one step of mma_product."""
