@@ -37,8 +37,9 @@ CROSSOVER_SIZES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)  # M 
 CROSSOVER_DEPTHS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)  # K, at M = N = 64
 CROSSOVER = (*((size, size, 8192) for size in CROSSOVER_SIZES), *((64, 64, k) for k in CROSSOVER_DEPTHS))
 
-# Rows of 7168 elements, of 8 more, and of an odd number; and few tiles for a GPU, where torch.mm has been fastest.
-CLIFF_DEPTHS = (7168, 7176, 7175)
+# Rows of 7168 elements; of 64 more, which begin at lines of 128 bytes too, though splits leave bands uneven; of 8 more,
+# which do not; of an odd number. And few tiles for a GPU, where torch.mm has been fastest.
+CLIFF_DEPTHS = (7168, 7232, 7176, 7175)
 CLIFFS = (
     *((tokens, ROUTER_EXPERTS, k) for tokens in (16, 256) for k in CLIFF_DEPTHS),
     *((384, experts, k) for experts in (128, 256, 512) for k in (2048, 7168)),
@@ -127,7 +128,7 @@ SUITES = (
     Suite("skinny-matmul-fp32", DECOMPOSE_K, SKINNY, "kn", "fp32", "none"),
     Suite("square-tutorial", TUTORIAL, ((4096, 4096, 4096), (4096, 4096, 14336)), "kn", "fp16", "none"),
     Suite("square-generated", "the sweep of the kernel-generation study", GENERATED, "kn", "bf16", "none"),
-    Suite("cliffs", "where a product next to a fast one has been slow: K of 8 more, odd K; T = 384", CLIFFS),
+    Suite("cliffs", "where a product next to a fast one has been slow: K of 64 or 8 more, odd K; T = 384", CLIFFS),
     Suite("crossover", "where splitting K stops paying: M = N at K = 8192, K at M = N = 64", CROSSOVER, "kn"),
     Listed(
         "chain",

@@ -63,14 +63,14 @@ def test_the_crossover_goes_along_both_axes_and_has_each_problem_once():
 
 
 def test_each_cliff_stands_beside_what_it_is_measured_against():
-    """K = 7176 and 7175 beside 7168, of few and of many tokens; and the routers of 384 tokens."""
+    """K = 7232, 7176 and 7175 beside 7168, of few and of many tokens; and the routers of 384 tokens."""
     chosen = workloads.problems("cliffs")
     assert {(name, of.dtype, of.layout, of.epilogue) for name, of in chosen} == {
         ("cliffs", BF16, Layout.NK, Epilogue.NONE)
     }
     names = [of.name for _, of in chosen]
-    assert len(set(names)) == len(names) == 12
-    depths = {f"{tokens}x256x{k}-bf16-nk" for tokens in (16, 256) for k in (7168, 7175, 7176)}
+    assert len(set(names)) == len(names) == 14
+    depths = {f"{tokens}x256x{k}-bf16-nk" for tokens in (16, 256) for k in (7168, 7175, 7176, 7232)}
     assert depths | {f"384x{n}x{k}-bf16-nk" for n in (128, 256, 512) for k in (2048, 7168)} == set(names)
 
 
