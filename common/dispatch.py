@@ -27,7 +27,7 @@ from typing import Any, TypedDict
 import torch
 
 from triton_vs_tilus.common import tuned
-from triton_vs_tilus.common.distance import distance
+from triton_vs_tilus.common.distance import WIDEST, bytes_of_copies, gap
 from triton_vs_tilus.common.kernel import Config, GroupedConfig, Kernel, is_grouped
 from triton_vs_tilus.common.problem import SHORT_DTYPE, Matmul
 
@@ -44,6 +44,9 @@ MORE_COLUMNS = 4.0
 # far as two runs of one problem lie apart, and 1.06 in the median.
 FEW_TOKENS = 64
 NEAR = 6.0
+# Of rows that are copied by fewer bytes than 16: what won with 16 tokens at K = 7175 lost to torch.mm with 256, in both
+# languages.
+NEAR_BY_ELEMENTS = 1.0
 MOST_GROWTH = 2.0
 # The rule of thumb: at most so many rows and columns of C, at least so deep a K; the kernels, the preferred one first.
 THUMB_TOKENS, THUMB_COLUMNS, THUMB_DEPTH = 32, 256, 4096
@@ -67,7 +70,7 @@ class Choice:
     why       in words
     us        expected, as at the measured problem; None where nothing is measured near. torch_us: torch.mm's
     measured  the measured problem's key; None without one. rows: the file of rows that it is in
-    apart     its distance from the problem
+    apart     its gap from the problem (common/distance.py)
     """
 
     kernel: Kernel | None
@@ -138,7 +141,7 @@ def choose(
         return Choice(None, None, f"{' '.join(kind)} was measured nowhere on {slug}")
     neighbours, shared_neighbours = _nearest(known[kind], problem), _nearest(known[kind], shared)
     here = neighbours[0]
-    apart = distance(here["problem"], problem.key)
+    apart = gap(here["problem"], problem.key)
     where = f"measured at {_name(here['problem'])} ({here['rows']})"
     of_torch = Choice(None, None, where, None, here["us"][BASELINE], here["problem"], here["rows"], apart)
     if _is_far(here, problem) or _is_far(shared_neighbours[0], shared):
@@ -199,13 +202,14 @@ def _by_kind(entries: Iterable[Measured]) -> dict[tuple[str, str], list[Measured
 
 def _nearest(alike: Iterable[Measured], problem: Matmul) -> list[Measured]:
     """The problem itself, or the two nearest; fewer where there are no more."""
-    nearest = sorted(alike, key=lambda entry: distance(entry["problem"], problem.key))[:2]
-    return nearest[:1] if nearest and distance(nearest[0]["problem"], problem.key) == 0 else nearest
+    nearest = sorted(alike, key=lambda entry: gap(entry["problem"], problem.key))[:2]
+    return nearest[:1] if nearest and gap(nearest[0]["problem"], problem.key) == 0 else nearest
 
 
 def _is_far(entry: Measured, problem: Matmul) -> bool:
     growth = problem.n * problem.k / (entry["problem"]["n"] * entry["problem"]["k"])
-    return distance(entry["problem"], problem.key) > NEAR or growth > MOST_GROWTH
+    near = NEAR if bytes_of_copies(problem.key) == WIDEST else NEAR_BY_ELEMENTS
+    return gap(entry["problem"], problem.key) > near or growth > MOST_GROWTH
 
 
 def _times(name: str, entry: Measured) -> float:

@@ -81,10 +81,19 @@ def _or(x, y):
 
 
 @triton.jit
+def _row_offsets(STRIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """[BLOCK]: where the rows of a block begin, from its first one on; of more than int32 where they lie far apart."""
+    rows = tl.arange(0, BLOCK)
+    if BLOCK * STRIDE >= 1 << 31:
+        rows = rows.to(tl.int64)
+    return rows * STRIDE
+
+
+@triton.jit
 def _load_tile(a_ptr, first, mask, K: tl.constexpr, STRIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr):
     """[BLOCK, BLOCK_K], zero beyond K and where a row is masked."""
     offs_k = tl.arange(0, BLOCK_K)
-    a_ptrs = a_ptr + first * STRIDE + tl.arange(0, BLOCK)[:, None] * STRIDE + offs_k[None, :]
+    a_ptrs = a_ptr + first * STRIDE + _row_offsets(STRIDE, BLOCK)[:, None] + offs_k[None, :]
     return tl.load(a_ptrs, mask=mask[:, None] & (offs_k < K)[None, :], other=0)
 
 
@@ -113,7 +122,7 @@ def _reduce_kernel(
 def _unrolled_kernel(a_ptr, y_ptr, rows, K: tl.constexpr, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
     first = tl.program_id(0).to(tl.int64) * BLOCK
     mask = first + tl.arange(0, BLOCK) < rows
-    a_ptrs = a_ptr + first * STRIDE + tl.arange(0, BLOCK) * STRIDE
+    a_ptrs = a_ptr + first * STRIDE + _row_offsets(STRIDE, BLOCK)
     y = tl.load(a_ptrs, mask=mask, other=0)
     for k in tl.static_range(1, K):
         y |= tl.load(a_ptrs + k, mask=mask, other=0)
@@ -128,7 +137,7 @@ def generated_source(k: int) -> str:
         f"def _generated_{k}_kernel(a_ptr, y_ptr, rows, STRIDE: tl.constexpr, BLOCK: tl.constexpr):",
         "    first = tl.program_id(0).to(tl.int64) * BLOCK",
         "    mask = first + tl.arange(0, BLOCK) < rows",
-        "    a_ptrs = a_ptr + first * STRIDE + tl.arange(0, BLOCK) * STRIDE",
+        "    a_ptrs = a_ptr + first * STRIDE + _row_offsets(STRIDE, BLOCK)",
         "    y = tl.load(a_ptrs, mask=mask, other=0)",
         *(f"    y = y | tl.load(a_ptrs + {i}, mask=mask, other=0)" for i in range(1, k)),
         "    tl.store(y_ptr + first + tl.arange(0, BLOCK), y, mask=mask)",
@@ -144,7 +153,7 @@ def _generated_kernel(k: int) -> Callable:
     """
     source, file = generated_source(k), f"<or_reduce generated for K = {k}>"
     linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
-    namespace = {"triton": triton, "tl": tl, "__name__": __name__}
+    namespace = {"triton": triton, "tl": tl, "_row_offsets": _row_offsets, "__name__": __name__}
     exec(compile(source, file, "exec"), namespace)
     return namespace[f"_generated_{k}_kernel"]
 

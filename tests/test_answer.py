@@ -20,6 +20,7 @@ from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.frame import frame
 from triton_vs_tilus.bench.rows.row import BASELINE, SearchRecord
 from triton_vs_tilus.bench.rows.row import LANGUAGES as ROW_LANGUAGES
+from triton_vs_tilus.bench.rows.times import measured
 from triton_vs_tilus.bench.show.answer import (
     MULTIPROCESSORS,
     NOT_NEAR,
@@ -423,12 +424,42 @@ def test_of_two_measurements_the_one_with_more_searched_configs_answers():
     assert answers.answer(ROUTER, files=files).file.name == "borrowed.jsonl"
 
 
+def test_of_two_measurements_alike_the_one_of_more_rounds_answers_and_is_chosen_by():
+    many, few = ([made(BASELINE, 12.0), made(VECTOR, us), made("triton/atomic", 9.0)] for us in (8.0, 7.0))
+    for one in few:
+        one.timing.update({name: msgspec.structs.replace(of, rounds=of.rounds // 2) for name, of in one.timing.items()})
+    few[1] = msgspec.structs.replace(few[1], time="2099" + few[1].time[4:])
+    files = {Path("made/many.jsonl"): many, Path("made/few.jsonl"): few}
+    assert answers.answer(ROUTER, files=files).file.name == "many.jsonl"
+    (entry,) = measured(files)
+    assert entry["rows"] == "many"
+
+
 def test_far_from_all_rows_no_call_is_given():
     files = {Path("made/rows.jsonl"): [made(BASELINE, 12.0), made(VECTOR, 8.0)]}
     for times, near in ((2, True), (4, False), (64, False)):
         problem = replace(ROUTER, m=times * ROUTER.m)
         said = "\n".join(screen(problem, answers.answer(problem, files=files), None))
         assert ("import matmul" in said) is near and said.startswith(NOT_NEAR) is not near
+
+
+def test_next_to_rows_that_are_copied_by_other_bytes_no_call_is_given():
+    files = {Path("made/rows.jsonl"): [made(BASELINE, 12.0), made(VECTOR, 8.0)]}
+    for deeper, copied in ((1, 2), (4, 8), (8, 16)):
+        problem = replace(ROUTER, k=ROUTER.k + deeper)
+        said = "\n".join(screen(problem, answers.answer(problem, files=files), None))
+        assert said.startswith(NOT_NEAR) is (copied < 16)
+        assert (f"copied by {copied} bytes at a time, of that one by 16" in said) is (copied < 16)
+
+
+def test_of_two_problems_the_one_that_is_copied_by_as_many_bytes_answers():
+    odd = replace(ROUTER, m=4 * ROUTER.m, k=ROUTER.k + 7)
+    files = {
+        Path("made/rows.jsonl"): [
+            row for of in (ROUTER, odd) for row in (made(BASELINE, 12.0, of), made(VECTOR, 8.0, of))
+        ]
+    }
+    assert answers.answer(replace(ROUTER, k=ROUTER.k + 1), files=files).fastest.problem.name == odd.name
 
 
 @pytest.mark.parametrize("words", [["24x160x5120"], ["16x8192x8192", "--op", "w4a16"], ["64x64x16384-bf16-kn-relu"]])

@@ -15,6 +15,7 @@ from triton_vs_tilus.bench.rows import queries, times
 from triton_vs_tilus.bench.rows.row import Row
 from triton_vs_tilus.common import dispatch
 from triton_vs_tilus.common.dispatch import BASELINE, Measured, choose
+from triton_vs_tilus.common.distance import bytes_of_copies
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
 
@@ -35,7 +36,7 @@ def chosen(problem: Matmul, *entries: Measured, deterministic: bool = False) -> 
 
 @lru_cache
 def rows_of(name: str) -> list[Row]:
-    (rows,) = queries.recorded(name).values()
+    (rows,) = queries.recorded(f"h200:{name}").values()
     return rows
 
 
@@ -284,6 +285,28 @@ def test_an_h100_gains_by_what_was_searched_on_an_h200():
                 gains.append(entry["us"][BASELINE] / entry["us"][choice.kernel.full_name])
                 assert gains[-1] > 1, (problem.name, str(choice))
     assert len(asked) == 13 and sum(gain > 1 / 0.97 for gain in gains) >= 18
+
+
+@pytest.mark.parametrize(
+    ("change", "bytes_there"),
+    [({"k": 7175}, 2), ({"k": 7170}, 4), ({"k": 7172}, 8), ({"layout": Layout.KN, "n": 252}, 8), ({"k": 7176}, 16)],
+    ids=lambda value: str(value),
+)
+def test_rows_that_are_copied_by_other_bytes_say_nothing_of_a_product(change, bytes_there):
+    """Next to a fast product by its sizes, one of an odd K took 7 times as long."""
+    problem = replace(ROUTER, **change)
+    there = measured(replace(problem, n=256, k=7168), **{FASTER: 5.0})
+    assert bytes_of_copies(problem.key) == bytes_there
+    choice = choose(KERNELS["triton"], problem, "h200", measured=[there])
+    assert (choice.kernel is not None) is (bytes_there == 16)
+    assert ("nothing near" in choice.why) is (bytes_there != 16)
+
+
+def test_by_the_element_no_more_tokens_are_near_than_share_a_program():
+    odd = replace(ROUTER, k=7175)
+    there = measured(odd, **{FASTER: 5.0})
+    assert [chosen(replace(odd, m=m), there) for m in (4, 8, 16, 64)] == [None, FASTER, FASTER, None]
+    assert chosen(replace(ROUTER, m=64), measured(ROUTER, **{FASTER: 5.0})) == FASTER
 
 
 def test_a_choice_says_what_it_takes_and_why():

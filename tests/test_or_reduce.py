@@ -9,13 +9,14 @@ from functools import reduce
 import pytest
 import torch
 import triton
+import ttgir
 from cuda_source import plan_sources
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
-from triton_vs_tilus.bench import workloads
+from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.references import torch_bitwise_or
 from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.kernel import Kernel, Language, Space
@@ -23,6 +24,7 @@ from triton_vs_tilus.common.or_reduce import (
     LARGEST_K,
     OrReduce,
     OrReduceConfig,
+    OrReducePlaces,
     contiguous,
     or_reduce_problem,
     row_stride,
@@ -140,6 +142,20 @@ def test_controls_are_right_for_a_constant_and_sit_out_otherwise(kernel, device)
     assert kernel.supports(problem, None) is None
     assert "constant" in kernel.supports(replace(problem, constant=False), None)
     assert torch.equal(run(kernel, inputs.a), answer(inputs.a))
+
+
+@pytest.mark.parametrize("variant", ["reduce", "builtin", "unrolled", "generated", "wide"])
+def test_rows_that_lie_far_apart_are_reached_by_offsets_of_64_bits(variant, tmp_path):
+    """As the last row of a block begins 2^31 elements behind the first, and nowhere else."""
+    problem, name = OrReduce(2048, 4, 2, torch.int64), f"triton/or_reduce.{variant}"
+    config = contenders.find(name).default_config(problem)
+    stride = (1 << 31) // config.block(problem, variant)
+
+    def text(apart: int) -> str:
+        return ttgir.ttgir(name, problem, [config], tmp_path / str(apart), OrReducePlaces(apart))[0]
+
+    of_rows = re.compile(r"arith\.muli .*tensor<\d+xi(\d+)")
+    assert (of_rows.findall(text(stride - 2)), of_rows.findall(text(stride))) == (["32"], ["64"])
 
 
 def test_generated_source_has_a_line_for_every_k():

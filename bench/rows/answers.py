@@ -12,7 +12,7 @@ from triton_vs_tilus.bench.cli import CLOCKS
 from triton_vs_tilus.bench.ops import BASELINES, MATMUL, W4A16
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.row import LANGUAGES, ProblemRecord, Row, TimingName
-from triton_vs_tilus.common.distance import SIZES, distance
+from triton_vs_tilus.common.distance import SIZES, gap
 from triton_vs_tilus.common.protocol import Protocol
 
 Files = Mapping[Path, Sequence[Row]]
@@ -50,7 +50,7 @@ class Answer:
     rows       of its measurement, all that passed and may answer, the fastest first; the baseline among them
     file       that holds them
     timing     that ranks them
-    apart      |log2| of the ratio of each size to the problem's, summed: 0 where that very problem was recorded
+    apart      its gap from the problem (common/distance.py): 0 where that very problem was recorded
     elsewhere  the reference with the largest speed-up in other measurements of that problem, where `rows` has none
     of_torch   of each of OF_TORCH the row with the largest speed-up at that problem: in `rows`, else in other
                measurements on the device, else on another
@@ -189,17 +189,17 @@ def nearest(
     """The answer of the candidate whose sizes are nearest. found: one of them `answering`. files: of all devices, where
     what stands beside the answer is from."""
 
-    def rank(candidate: Candidate) -> tuple[float, bool, int, int, int, str]:
+    def rank(candidate: Candidate) -> tuple[float, bool, int, int, int, int, str]:
         record = candidate[1][0].problem
         return (
-            -distance(record.fields, problem.fields),
+            -gap(record.fields, problem.fields),
             record.dtype == problem.fields["dtype"],
             *weight(candidate),
         )
 
     path, together = max(answering(found), key=rank)
     record = together[0].problem
-    made = Answer(tuple(together), path, timing, distance(record.fields, problem.fields))
+    made = Answer(tuple(together), path, timing, gap(record.fields, problem.fields))
     there = {
         file: [row for row in rows if row.problem == record and (row.deterministic or not deterministic)]
         for file, rows in files.items()
@@ -277,12 +277,13 @@ def flags_of(problem: Product) -> str | None:
     return " ".join([*flags, *["--dtype fp32"] * (fields["dtype"] == "fp32")])
 
 
-def weight(candidate: Candidate) -> tuple[int, int, int, str]:
+def weight(candidate: Candidate) -> tuple[int, int, int, int, str]:
     """What decides between two candidates that are equally near: the numbers of kernels, of those whose configs were
-    searched, and of contenders; then the time."""
+    searched, of contenders, and of rounds; then the time."""
     kernels = list(filter(is_kernel, candidate[1]))
     searched = sum(not row.not_searched for row in kernels)
-    return len(kernels), searched, len(candidate[1]), max(row.time for row in candidate[1])
+    rounds = max(of.rounds for of in candidate[1][0].timing.values())
+    return len(kernels), searched, len(candidate[1]), rounds, max(row.time for row in candidate[1])
 
 
 def files_by_problem(files: Files) -> dict[str, Path]:

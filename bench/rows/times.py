@@ -21,9 +21,9 @@ def tables() -> dict[str, list[Measured]]:
 
 def measured(files: Mapping[Path, Sequence[Row]]) -> list[Measured]:
     """Of each problem the measurement with the most kernels; of two alike that in the dtype which the problem's key
-    names, then that without the other language's configs (which has fewer rounds), then the later. Products without an
+    names, then that without the other language's configs, then that of more rounds, then the later. Products without an
     epilogue and in the dtype of their inputs, as torch.mm computes them. Sorted by layout, dtype, N, K, M."""
-    best: dict[str, tuple[tuple[int, bool, bool, str], Measured]] = {}
+    best: dict[str, tuple[tuple[int, bool, bool, int, str], Measured]] = {}
     for path, rows in files.items():
         plain = queries.timed_together([row for row in rows if row.problem.is_plain_product], "cold")
         for together in queries.by_problem(plain).values():
@@ -35,7 +35,8 @@ def measured(files: Mapping[Path, Sequence[Row]]) -> list[Measured]:
             found = Measured(problem=problem.key, rows=path.stem, us=dict(sorted(us.items())))
             own_dtype = problem.key["dtype"] == together[0].problem.dtype
             alone = not any(row.is_matched for row in together)
-            rank = len(us), own_dtype, alone, max(row.time for row in together)
+            rounds = together[0].timing["cold"].rounds
+            rank = len(us), own_dtype, alone, rounds, max(row.time for row in together)
             name = json.dumps(problem.key)
             if name not in best or rank > best[name][0]:
                 best[name] = rank, found

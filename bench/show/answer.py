@@ -9,10 +9,12 @@ from triton_vs_tilus.bench.ops import BASELINES, MATMUL, OPS, W4A16
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.answers import SIZES, Answer, Product, is_kernel, recorded_with, written_in
 from triton_vs_tilus.bench.rows.row import LANGUAGES, TEMPERATURES, Row
+from triton_vs_tilus.common.distance import bytes_of_copies
 
 LEAST_WIDTH = 16  # characters of a column that is wrapped
 FAR = 2.0  # apart, from where a time says little
 NOT_NEAR = "No recorded shape is near yours: --measure, on a GPU, times it. The nearest, for orientation only:"
+OTHER_COPIES = "Rows of yours are copied by {yours} bytes at a time, of that one by {there} (notes/cliffs.md)."
 CELLS = ("contender", "us", "x cuBLAS (95 %)", "config")
 CONFIGS = {
     "search": "searched for that shape",
@@ -44,7 +46,7 @@ def screen(problem: Product, answer: Answer, language: str | None) -> Iterator[s
         yield from wrap(others, WIDTH, break_on_hyphens=False)
         yield NOT_NEAR
     yield from head_lines(problem, answer)
-    yield _where(problem, answer)
+    yield from _where(problem, answer)
     if not far:
         yield from wrap(others, WIDTH, break_on_hyphens=False)
     yield ""
@@ -91,13 +93,17 @@ def _in_torch(problem: Product) -> str:
     return "torch.mm" if epilogue == "none" else f"torch.mm, then {epilogue} in torch"
 
 
-def _where(problem: Product, answer: Answer) -> str:
+def _where(problem: Product, answer: Answer) -> Iterator[str]:
     record, clock = answer.fastest.problem, TEMPERATURES[answer.timing]
     other = "" if record.dtype == problem.fields["dtype"] else f" in {record.dtype}"
     if answer.apart == 0:
-        return f"Recorded at exactly this shape{other}, {clock}."
+        yield f"Recorded at exactly this shape{other}, {clock}."
+        return
     asked = "x".join(str(problem.fields[size]) for size in SIZES)
-    return f"Recorded at {record.m}x{record.n}x{record.k}{other} (you asked {asked}), {clock}."
+    yield f"Recorded at {record.m}x{record.n}x{record.k}{other} (you asked {asked}), {clock}."
+    yours, there = bytes_of_copies(problem.fields), bytes_of_copies(record.fields)
+    if yours != there:
+        yield OTHER_COPIES.format(yours=yours, there=there)
 
 
 def table_lines(answer: Answer, language: str | None) -> Iterator[str]:

@@ -75,6 +75,19 @@ function whereLine(asked, sizes, apart, dtype, clock) {
     : `Recorded at ${sizes.join("x")}${other} (you asked ${asked.join("x")}), ${D.clocks[clock]}.`;
 }
 
+// As common/distance.py has it; the layout is that of the kind that is asked for.
+function bytesOfCopies([, n, k], dtype) {
+  const elements = $("layout").value === "kn" && !isFourBits() ? [n, k] : [k];
+  const whole = (bytes) => elements.every((size) => size * (dtype === "fp32" ? 4 : 2) % bytes === 0);
+  let bytes = D.widest;
+  while (!whole(bytes)) bytes /= 2;
+  return bytes;
+}
+function gap(one, other, copiesDiffer) {
+  const apart = [0, 1, 2].reduce((sum, i) => sum + Math.abs(Math.log2(one[i] / other[i])), 0);
+  return apart + (copiesDiffer ? D.otherRows : 0);
+}
+
 const isFourBits = () => $("op").value === "w4a16";
 const usualDtype = () => isFourBits() ? "fp16" : "bf16";
 const kindAsked = () => D.asked[isFourBits() ? `w4a16 ${$("dtype").value}`
@@ -141,11 +154,14 @@ function answerTo(asked) {
       flagged(`No row is of this kind and clock; there are: ${D.kinds[value("op")]}.`), ...others];
   }
   let apart = Infinity, taken = null;
+  const yours = bytesOfCopies(asked, value("dtype"));
   for (const entry of found) {
-    const distance = [0, 1, 2].reduce((sum, i) => sum + Math.abs(Math.log2(entry[i] / asked[i])), 0);
+    const distance = gap(entry, asked, bytesOfCopies(entry, entry[3]) !== yours);
     const better = distance === apart && entry[3] === value("dtype") && taken[3] !== value("dtype");
     if (distance < apart || better) [apart, taken] = [distance, entry];
   }
+  const there = bytesOfCopies(taken, taken[3]);
+  const copies = there === yours ? [] : [element("p", {}, D.otherCopies.replace("{yours}", yours).replace("{there}", there))];
   const [head, cells, elsewhere, why, call, source] = taken[4];
   const far = apart >= D.far;
   const lines = [...(far ? [D.notNear] : []), ...head.map(text)].map((line, i) =>
@@ -155,6 +171,7 @@ function answerTo(asked) {
     ...(far ? hint : []),
     ...lines,
     element("p", { id: "where" }, whereLine(asked, taken.slice(0, 3), apart, taken[3], value("clock"))),
+    ...copies,
     ...(far ? [] : hint),
     boxTable(cells, element("thead", {}, element("tr", {}, ...D.cells.map((name) => element("th", { scope: "col" }, name))))),
     ...elsewhere.map(([title, lines]) => boxTable(lines, element("caption", {}, text(title)))),

@@ -29,6 +29,7 @@ from triton_vs_tilus.bench.show.pairs import STEPS, Pair, pairs
 from triton_vs_tilus.bench.show.tables import JOINT, UNSEARCHED, Table, config_text, kind_of, naming
 from triton_vs_tilus.bench.show.versions import versions_table
 from triton_vs_tilus.common.chain import Chain
+from triton_vs_tilus.common.distance import OTHER_ROWS, WIDEST
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.files import replace_text
 from triton_vs_tilus.common.kernel import LANGUAGES, Language
@@ -117,6 +118,9 @@ def data(files: Files) -> dict[str, Any]:
         "cells": answer.CELLS,
         "far": answer.FAR,
         "notNear": answer.NOT_NEAR,
+        "otherCopies": answer.OTHER_COPIES,
+        "otherRows": OTHER_ROWS,
+        "widest": WIDEST,
         "multiples": answers.MULTIPLES,
         "files": [_file(path, rows, strings) for path, rows in files.items()],
         "kinds": {op: answers.kinds_of(answering, op) for op in (Matmul.op, W4A16Matmul.op)},
