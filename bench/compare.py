@@ -280,17 +280,18 @@ def show_recorded(args: argparse.Namespace, out: "Console") -> None:
 
     problems = {problem.name for _, problem in chosen_problems(args)}
     names = {kernel.full_name for kernel in chosen_contenders(_with_references(args))}
-    recorded = {
-        path: [row for row in every if row.problem.name in problems] for path, every in queries.recorded().items()
-    }
+    files = queries.recorded()
+    recorded = {path: [row for row in every if row.problem.name in problems] for path, every in files.items()}
     asked = {path: [row for row in rows if row.contender in names] for path, rows in recorded.items()}
     found = {path: rows for path, rows in asked.items() if not all(row.is_baseline for row in rows)}
     timed = {
         path: {row.problem.name for row in rows if row.status == PASSED and not row.is_baseline}
         for path, rows in found.items()
     }
+    of_device = answers.of_device(files)  # that bench/answer.py takes, too
+    here = {path: there for path, there in timed.items() if there and path in of_device} or timed
     answering = answers.files_by_problem(
-        {path: [row for row in recorded[path] if row.problem.name in there] for path, there in timed.items()}
+        {path: [row for row in recorded[path] if row.problem.name in there] for path, there in here.items()}
     )
     for path in dict.fromkeys(answering.values()):
         rows = [row for row in found[path] if answering.get(row.problem.name) == path]

@@ -286,7 +286,7 @@ def _scripts(problem: Matmul, config: DecomposeKConfig, vectors: band.Vectors, v
     reduced = product if variant == "vector_unfused" else build
     pdl, prefetch = variant in _DEPENDENT, variant == "vector_prefetch"
     if prefetch and build.tile.engine != "mma":
-        raise ValueError(f"rows of a or b are aligned to {problem.dtype.itemsize} bytes; accepted: 4 or more")
+        raise ValueError(f"engine is {build.tile.engine}; accepted: mma, whose copies of B stand alone")
     return DecomposeKPartials(product, pdl, prefetch), DecomposeKReduction(reduced, config, variant != "tile", pdl)
 
 

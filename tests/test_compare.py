@@ -409,8 +409,8 @@ def test_the_matrix_and_the_plots_come_beside_the_tables(gpu, capsys, tmp_path):
     assert (tmp_path / "plots" / "router-bf16-nk-speedup.svg").exists()
 
 
-def recorded(tmp_path, *rows, name: str = "router-nk") -> None:
-    journal = Journal(tmp_path / "results" / "h200" / f"{name}.jsonl")
+def recorded(tmp_path, *rows, name: str = "router-nk", device: str = "h200") -> None:
+    journal = Journal(tmp_path / "results" / device / f"{name}.jsonl")
     for made in rows:
         journal.append(made)
 
@@ -580,6 +580,19 @@ def test_without_a_gpu_the_file_that_answers_is_shown_and_the_others_are_named(n
     shown = capsys.readouterr().out
     assert "recorded in results/h200/router-nk.jsonl" in shown and "recorded in results/h200/former" not in shown
     assert "  h200/former.jsonl: 3 rows, Triton 3.6.0, 2026-11-21\n" in shown
+
+
+def test_without_a_gpu_the_device_with_the_most_rows_is_shown_wherever_it_has_these_problems(no_gpu, capsys, tmp_path):
+    elsewhere = [replace(row(), problem=replace(row().problem, name=f"{m}x2x3-bf16-nk")) for m in range(4)]
+    recorded(tmp_path, row(BASELINE, 64), row(VECTOR, 64, 8.0), *elsewhere)
+    kernels = [row("triton/atomic", 64, 8.5), row("triton/data_parallel", 64, 20.0)]
+    recorded(tmp_path, row(BASELINE, 64), row(VECTOR, 64, 7.0), *kernels, device="other")
+    recorded(tmp_path, row(BASELINE, 128), row(VECTOR, 128, 7.0), device="other", name="more")
+    assert run_command(compare.main, ["--workload", "router", "--tokens", "64,128"]) == 0
+    shown = capsys.readouterr().out
+    assert "recorded in results/h200/router-nk.jsonl" in shown and "recorded in results/other" not in shown
+    assert run_command(compare.main, ["--workload", "router", "--tokens", "128"]) == 0
+    assert "recorded in results/other/more.jsonl" in capsys.readouterr().out
 
 
 def test_without_a_gpu_a_file_answers_only_where_one_who_was_asked_for_passed(no_gpu, capsys, tmp_path):
