@@ -131,6 +131,12 @@ def data(files: Files) -> dict[str, Any]:
     return {"strings": list(strings), **made}
 
 
+def _rounded(value: float) -> float:
+    """To DIGITS, but where its text of 2 would become another by being rounded twice."""
+    short = round(value, DIGITS)
+    return short if f"{short:.2f}" == f"{value:.2f}" else value
+
+
 class _Strings(dict[str, int]):
     """Texts, and their places in the order in which they came."""
 
@@ -256,7 +262,7 @@ def _row(row: Row, problem: int, noises: Sequence[float], strings: _Strings) -> 
             )
             floor = round(row.floor[clock].read_us, DIGITS) if clock in row.floor else None
             noise = noises.index(queries.noise(row, clock))
-            figures[clock] = [*(round(value, DIGITS) for value in times), strings[timing.verdict], floor, noise]
+            figures[clock] = [*map(_rounded, times), strings[timing.verdict], floor, noise]
     command = strings[row.command.replace(row.contender, "{}")]
     flags = (int(contends), int(row.not_searched))
     return [problem, *(strings[text] for text in texts), command, *flags, figures]
