@@ -1,4 +1,4 @@
-"""How far one product is from another, by their sizes alone."""
+"""How far one product is from another, by their sizes, and by how many bytes their rows are copied."""
 
 from collections.abc import Mapping
 from math import gcd, log2
