@@ -221,10 +221,13 @@ def search_of(kernel: Kernel, problem: Problem, slug: str) -> SearchRecord | Non
 
 
 def launched(kernel: Kernel, problem: Problem, slug: str) -> Config | None:
-    """What the kernel would be launched with on a device of this slug; None where it cannot take the problem."""
+    """What the kernel would be launched with on a device of this slug; None where it, or the kernel whose config it is
+    given, cannot take the problem."""
     base = find(SPLIT.sub("", MATCHED.sub("", kernel.full_name)))
+    asked = [base, _lender(kernel.full_name)] if MATCHED.search(kernel.full_name) else [base]
     try:
-        config = None if base.supports(problem, None) else pick(kernel, problem, slug)[0]
+        refused = any(one.supports(problem, None) for one in asked)
+        config = None if refused else pick(kernel, problem, slug)[0]
     except ValueError:
         return None
     return None if config is None or base.supports(problem, config) else config

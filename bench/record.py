@@ -219,10 +219,14 @@ def _asked(name: str) -> Asked:
 
 
 def _has_former_config(row: "Row", problem: "Problem", kernel: "Kernel", slug: str) -> bool:
-    """Whether the command would take another config now, as the tuned table has changed since."""
+    """Whether the command would take another config now, as the tuned table has changed since. Not told of a kernel
+    that cannot run here, as under another Triton."""
     from triton_vs_tilus.bench import contenders
 
-    return row.config is not None and contenders.launched(kernel, problem, slug) != kernel.config_from(row.config)
+    if row.config is None:
+        return False
+    now = contenders.launched(kernel, problem, slug)
+    return now is not None and now != kernel.config_from(row.config)
 
 
 def _list(names: Sequence[str]) -> "Table":

@@ -3,7 +3,8 @@
     python bench/stages.py --problem 16x256x7168-bf16-nk --only decompose_k --only tilus/cluster
     python bench/stages.py --workload router --tokens 16,1024 --only tilus --output stages.jsonl
 
-Of decompose_k the first launch is the product without the meeting of its partial sums, the second the meeting alone.
+Of decompose_k the first launch is the product without the meeting of its partial sums, the second the meeting alone;
+the first with a launch behind it that does nothing tells what the boundary between the two takes.
 Of another kernel that splits K over blocks the product is decompose_k's on its config: the first launch of the
 contender decompose_k.vector@cluster, say. By that name prebuild.py builds it, and counters.py counts it. Other kernels
 are timed whole. A stage alone is no product, and is not judged. What is recorded for a page stands in

@@ -173,7 +173,10 @@ def filling(arguments: tuple[Any, ...], null: Any = None) -> Callable[[tuple[Any
     """What makes a launch's arguments of what stands for each Slot. null: in the place of a tensor that is not read."""
     numbers = tuple(null if argument is None else argument for argument in arguments if not isinstance(argument, Slot))
     behind = count(len(Slot))
-    pick = itemgetter(*(argument if isinstance(argument, Slot) else next(behind) for argument in arguments))
+    places = [argument if isinstance(argument, Slot) else next(behind) for argument in arguments]
+    if len(places) == 1:  # of one alone itemgetter makes no tuple
+        return lambda slots: ((slots + numbers)[places[0]],)
+    pick = itemgetter(*places)
     return lambda slots: pick(slots + numbers)
 
 

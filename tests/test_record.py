@@ -222,6 +222,16 @@ def test_the_list_counts_rows_whose_config_the_command_would_not_take(monkeypatc
     assert "(made-up) " in said(split=4) and "(made-up)," not in said(split=4)
 
 
+def test_the_list_does_not_tell_the_config_of_a_kernel_that_cannot_run_here(monkeypatch):
+    kernel, problem = contenders.find("triton/atomic"), made_rows.router_problem(1)
+    config = vars(kernel.default_config(problem))
+    row = structs.replace(made_rows.row("triton/atomic"), config={**config, "split_k": 2 * config["split_k"]})
+    assert record._has_former_config(row, problem, kernel, "made-up")
+    refusing = dataclasses.replace(kernel, supports=lambda problem, config: "not here")
+    monkeypatch.setattr(contenders, "find", lambda name: refusing)
+    assert not record._has_former_config(row, problem, kernel, "made-up")
+
+
 def test_it_runs_as_a_script():
     script = queries.ROOT / "bench" / "record.py"
     run = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True)

@@ -4,9 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from cuda_source import source_of
 from fake_device import FakeDevice
 from made_rows import BASELINE
 from said import on_stderr
+from tilus.utils import cdiv
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench import stages as command
@@ -42,7 +44,7 @@ def test_the_stages_of_two_launches_are_the_kernels_own(name):
     kernel = contenders.find(name)
     config = kernel.default_config(PROBLEM)
     launches = kernel.plan(PROBLEM, config, contiguous(PROBLEM)).launches
-    whole, *alone = parts(name)
+    whole, *alone = (part for part in parts(name) if part.stage != "boundary")
     assert (whole.stage, whole.kernel) == ("whole", kernel)
     assert [part.stage for part in alone] == ["product", "meeting"]
     plans = [part.kernel.plan(PROBLEM, part.config, contiguous(PROBLEM)) for part in alone]
@@ -50,6 +52,34 @@ def test_the_stages_of_two_launches_are_the_kernels_own(name):
     assert {each.unfused for each in plans} == {Epilogue.NONE}
     # By their names calls are kept apart.
     assert [part.kernel.full_name for part in alone] == [f"{name}#1", f"{name}#2"]
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_at_the_boundary_as_many_blocks_do_nothing(name, tmp_path):
+    kernel = contenders.find(name)
+    config = kernel.default_config(PROBLEM)
+    product, meeting = kernel.plan(PROBLEM, config, contiguous(PROBLEM)).launches
+    (part,) = [part for part in parts(name) if part.stage == "boundary"]
+    assert part.kernel.full_name == f"{name}#1+nothing"
+    first, nothing = part.kernel.plan(PROBLEM, part.config, contiguous(PROBLEM)).launches
+    assert first == product
+    if name.startswith("triton"):
+        same = ("num_warps", "PDL", "launch_pdl")
+        assert nothing.grid == meeting.grid
+        assert {option: nothing.options[option] for option in same} == {
+            option: meeting.options[option] for option in same
+        }
+    else:
+        blocks = cdiv(PROBLEM.m, config.reduce_rows), cdiv(PROBLEM.n, config.reduce_block)
+        assert nothing.arguments[1:] == blocks
+        dependent = kernel.full_name.endswith("pdl")
+        launch = source_of(nothing.kernel, 1, *blocks, folder=tmp_path)
+        assert ("griddepcontrol.wait" in launch) == dependent and f"dim3({32 * config.reduce_warps}, 1, 1)" in launch
+
+
+@pytest.mark.parametrize("name", ["triton/decompose_k.tile", "tilus/decompose_k.vector_unfused"])
+def test_other_reducers_have_no_boundary_of_their_own(name):
+    assert [part.stage for part in parts(name)] == ["whole", "product", "meeting"]
 
 
 @pytest.mark.parametrize("name", ["tilus/cluster", "tilus/atomic", "triton/last_arriver", "triton/semaphore.fp32"])
@@ -83,10 +113,11 @@ def test_one_after_the_other_they_are_the_product(name, device, monkeypatch):
     monkeypatch.setattr(plan, "_allocator", lambda device: lambda *shaped: held)
     monkeypatch.setattr(call, "_calls", {})
     out = torch.full((problem.m, problem.n), 7.0, dtype=problem.out_dtype, device=device)
-    _, first, second = stages.parts(kernel, problem, device)
+    _, first, behind, second = stages.parts(kernel, problem, device)
     args, kwargs = kernel.arguments(problem, inputs)
-    first.kernel.launch(*args, **kwargs, out=out, config=config)
-    assert (out == 7.0).all()
+    for part in (first, behind):
+        part.kernel.launch(*args, **kwargs, out=out, config=config)
+        assert (out == 7.0).all()
     second.kernel.launch(*args, **kwargs, out=out, config=config)
     assert Judge(problem, inputs).judge(out, kernel.roundings(config)).ok
 
@@ -101,7 +132,7 @@ def test_a_stage_that_leaves_c_as_it_was_can_be_captured(monkeypatch):
 
     made = Timed("made", launch, [Arguments((torch.empty(4),), {})], fault=lambda index, result: None)
     monkeypatch.setattr(stages, "timed", lambda *_: made)
-    whole, product, _ = (stages._entrant(part, PROBLEM, CPU) for part in parts(VECTOR))
+    whole, product, *_ = (stages._entrant(part, PROBLEM, CPU) for part in parts(VECTOR))
     (samples,) = time_together([product], "warm", 3, gpu)
     assert samples.rounds == [[pytest.approx(5.0)]] * 3 and product.fault is None
     with pytest.raises(NotTimed, match="another stream"):
@@ -113,6 +144,7 @@ TIMES = {
     AGAIN: 10.0,
     VECTOR: 8.0,
     f"{VECTOR}#1": 5.5,
+    f"{VECTOR}#1+nothing": 7.1,
     f"{VECTOR}#2": 3.2,
     CLUSTER: 7.0,
     f"{VECTOR}@cluster#1": 6.0,
@@ -162,6 +194,7 @@ def test_the_whole_is_judged_and_its_stages_are_timed_beside_it(clock):
         (BASELINE, "whole"): BASELINE,
         (VECTOR, "whole"): VECTOR,
         (VECTOR, "product"): f"{VECTOR}#1",
+        (VECTOR, "boundary"): f"{VECTOR}#1+nothing",
         (VECTOR, "meeting"): f"{VECTOR}#2",
         (CLUSTER, "whole"): CLUSTER,
         (CLUSTER, "product"): f"{VECTOR}@cluster#1",
@@ -187,7 +220,8 @@ def test_a_budget_is_the_differences_of_what_was_timed(clock):
         **dict.fromkeys(floor_line, ""),
         **{"M": "4", "contender": "floor/read", "us": "5.00", "launch": "3.00", "read": "2.00", "x torch.mm": "2.00"},
     }
-    assert (vector["us"], vector["product"], vector["meeting"], vector["alone"]) == ("8.00", "0.50", "2.50", "0.20")
+    assert (vector["us"], vector["product"], vector["meeting"]) == ("8.00", "0.50", "2.50")
+    assert (vector["boundary"], vector["alone"]) == ("1.60", "0.20")
     assert (vector["x torch.mm"], vector["without meeting"]) == ("1.25", "1.82")
     parts_us = [float(vector[name]) for name in ("launch", "read", "product", "meeting")]
     assert sum(parts_us) == float(vector["us"])
@@ -218,8 +252,8 @@ def test_a_page_shows_where_the_time_goes(clock, results, tmp_path):
         "<!-- stages:router -->\nold\n<!-- /stages -->\n<!-- stages:router@warm triton/* -->\n<!-- /stages -->\n"
     )
     assert docs.update([page]) == [page]
-    assert f"| 4 | {CLUSTER} | 7.00 | 3.00 | 2.00 | 1.00 | 1.00 |  | 1.43 | 1.67 |" in page.read_text()
-    assert f"| 4 | {SLICED} | 3.25 | 1.50 | 1.00 | 0.75† |  |  | 1.54 |  |" in page.read_text()
+    assert f"| 4 | {CLUSTER} | 7.00 | 3.00 | 2.00 | 1.00 | 1.00 |  |  | 1.43 | 1.67 |" in page.read_text()
+    assert f"| 4 | {SLICED} | 3.25 | 1.50 | 1.00 | 0.75† |  |  |  | 1.54 |  |" in page.read_text()
     assert "\nold\n" not in page.read_text() and docs.update([page]) == []
     page.write_text("<!-- stages:square -->\n<!-- /stages -->\n")
     with pytest.raises(ValueError, match=r"page\.md: stages:square: no device has stages/square\.jsonl"):
@@ -251,13 +285,13 @@ def test_the_command_records_every_problem(gpu, tmp_path, capsys):
     assert run_command(command.main, [*ASKED, "--only", CLUSTER, "--output", str(output)]) == 0
     made = read_stages(output)
     of_each = {(BASELINE, "whole"), (SLICED, "whole"), (CLUSTER, "whole"), (CLUSTER, "product")}
-    of_each |= {(VECTOR, stage) for stage in ("whole", "product", "meeting")}
+    of_each |= {(VECTOR, stage) for stage in ("whole", "product", "boundary", "meeting")}
     for tokens in (16, 64):
         assert {(stage.contender, stage.stage) for stage in made if stage.problem.m == tokens} == of_each
     assert set(gpu["16x256x7168-bf16-nk"]) == {BASELINE, VECTOR, SLICED, CLUSTER, f"{VECTOR}@cluster"}
     printed, told = capsys.readouterr()
     assert "cold L2" in printed and "warm L2" in printed and CLUSTER in printed
-    assert f"stages: {output}" in told and "64x256x7168-bf16-nk: 7 launches in" in told
+    assert f"stages: {output}" in told and "64x256x7168-bf16-nk: 8 launches in" in told
     assert run_command(command.main, [*ASKED, "--output", str(output)]) == 2
     assert "is there already" in on_stderr(capsys)
 

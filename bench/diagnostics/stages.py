@@ -1,5 +1,5 @@
-"""What each stage of a kernel takes without the others: the product without the meeting of its partial sums, and the
-meeting alone.
+"""What each stage of a kernel takes without the others: the product without the meeting of its partial sums, the same
+followed by a launch that does nothing, and the meeting alone.
 
 A stage alone is no product. It is not judged; the whole kernel beside it is judged as everywhere.
 """
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from triton_vs_tilus.bench import contenders
+from triton_vs_tilus.bench.diagnostics import boundary
 from triton_vs_tilus.bench.measure import floor
 from triton_vs_tilus.bench.measure.clock import Announce, NotTimed, Timed, time_together
 from triton_vs_tilus.bench.measure.process import Child
@@ -29,12 +30,13 @@ from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.call import launched
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import LANGUAGES, Config, Kernel
-from triton_vs_tilus.common.plan import Placement, Plan, contiguous
+from triton_vs_tilus.common.plan import Launch, Placement, Plan, contiguous
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
 
 MODES: tuple[TimingName, ...] = ("cold", "warm")
 LAUNCHES: tuple[StageName, ...] = ("product", "meeting")  # of decompose_k, in their order
+VECTOR_REDUCER = ("vector", "vector_pdl")  # variants whose second launch has a boundary of its own
 SPLITS_K = "decompose_k.vector"  # the kernel whose first launch is a product that meets nowhere
 # One launch, each of whose blocks multiplies a tile of one band of K, as the first launch of SPLITS_K does.
 LIKE_IT = (Protocol.SERIAL, Protocol.ATOMIC, Protocol.LAST_ARRIVER, Protocol.CLUSTER)
@@ -52,8 +54,9 @@ class Part:
 def parts(kernel: Kernel, problem: Matmul, device: torch.device) -> list[Part]:
     """The kernel whole, then those of its stages that can be launched alone, on the config that its launcher takes.
 
-    Of decompose_k each launch. Of a kernel of one launch whose blocks do what decompose_k's do, the product of
-    decompose_k on its config, where that can run it: it differs in that partial sums are stored.
+    Of decompose_k each launch, and, of those with the vector reducer, the product with the boundary behind it. Of a
+    kernel of one launch whose blocks do what decompose_k's do, the product of decompose_k on its config, where that can
+    run it: it differs in that partial sums are stored.
     """
     slug = tuned.slug_of(device)
     config = contenders.pick(kernel, problem, slug)[0]
@@ -61,7 +64,10 @@ def parts(kernel: Kernel, problem: Matmul, device: torch.device) -> list[Part]:
     if kernel.plan is None:
         return [whole]
     if len(kernel.plan(problem, config, contiguous(problem)).launches) == len(LAUNCHES):
-        return [whole, *(Part(stage, _alone(kernel, index), config) for index, stage in enumerate(LAUNCHES))]
+        alone = [Part(stage, _alone(kernel, index), config) for index, stage in enumerate(LAUNCHES)]
+        if kernel.variant in VECTOR_REDUCER and kernel.language in LANGUAGES:
+            alone.insert(1, Part("boundary", _to_the_boundary(kernel), config))
+        return [whole, *alone]
     product = product_of(kernel)
     if product is None or contenders.sits_out(product, problem, device):
         return [whole]
@@ -78,12 +84,32 @@ def product_of(kernel: Kernel) -> Kernel | None:
 
 def _alone(kernel: Kernel, index: int) -> Kernel:
     """One launch of the kernel, named as the kernel and its place, `#1` the first."""
+    return _launching(kernel, f"#{index + 1}", 1, lambda problem, config, launches: (launches[index],))
+
+
+def _to_the_boundary(kernel: Kernel) -> Kernel:
+    """Its product, and in place of its meeting a launch that does nothing; named `#1+nothing`."""
+
+    def launches_of(problem: Matmul, config: Config, launches: tuple[Launch, ...]) -> tuple[Launch, ...]:
+        product, meeting = launches
+        return product, boundary.in_place_of(meeting, kernel, problem, config)
+
+    return _launching(kernel, "#1+nothing", 2, launches_of)
+
+
+def _launching(
+    kernel: Kernel,
+    named: str,
+    launches: int,
+    launches_of: Callable[[Matmul, Config, tuple[Launch, ...]], tuple[Launch, ...]],
+) -> Kernel:
+    """Other launches than the kernel's own, made of them."""
     planned = kernel.plan
     assert planned is not None
 
-    def launch_of(problem: Matmul, config: Config, placement: Placement) -> Plan:
+    def plan_of(problem: Matmul, config: Config, placement: Placement) -> Plan:
         whole = planned(problem, config, placement)
-        return replace(whole, launches=(whole.launches[index],), unfused=Epilogue.NONE)
+        return replace(whole, launches=launches_of(problem, config, whole.launches), unfused=Epilogue.NONE)
 
     def launch(
         a: Tensor,
@@ -95,11 +121,10 @@ def _alone(kernel: Kernel, index: int) -> Kernel:
         out_dtype: torch.dtype | None = None,
         config: Config | None = None,
     ) -> Tensor:
-        return launched(alone, a, b, epilogue, bias, out, out_dtype, config)
+        return launched(made, a, b, epilogue, bias, out, out_dtype, config)
 
-    variant = f"{kernel.variant}#{index + 1}"
-    alone = replace(kernel, variant=variant, plan=launch_of, launch=launch, launches=1)
-    return alone
+    made = replace(kernel, variant=f"{kernel.variant}{named}", plan=plan_of, launch=launch, launches=launches)
+    return made
 
 
 def _entrant(part: Part, problem: Matmul, device: torch.device) -> Timed:

@@ -368,15 +368,16 @@ class Launch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return msgspec.to_builtins(self)
 
 
-StageName = Literal["whole", "product", "meeting"]
+StageName = Literal["whole", "product", "boundary", "meeting"]
 
 
 class Stage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What a part of a contender takes alone, beside the contender whole. Fields that a row has too mean the same.
 
-    stage   whole    the contender, judged as in any row
-            product  its blocks' products, whose partial sums stand in global memory and are not summed
-            meeting  the sum of partial sums that stand there
+    stage   whole     the contender, judged as in any row
+            product   its blocks' products, whose partial sums stand in global memory and are not summed
+            boundary  the product, and behind it a launch of as many blocks as the meeting has that does nothing
+            meeting   the sum of partial sums that stand there
     launch  the name of what was timed: 'tilus/decompose_k.vector_pdl#1' is the first launch of that kernel
     config  of what was timed
     """

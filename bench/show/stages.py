@@ -9,9 +9,10 @@ from triton_vs_tilus.bench.show.tables import Table, baseline_name, naming, sour
 
 FOOT = (
     "Medians in us. launch: an empty kernel. read: floor/read less that. product: the kernel without its meeting, less "
-    "floor/read. meeting: the whole, less the kernel without its meeting; alone: the meeting by itself, less an empty "
-    "kernel. †: product and meeting, where no kernel leaves that meeting out. Without meeting: x of the product, "
-    "which of a kernel of one launch is decompose_k's product on its config. x: times as fast as"
+    "floor/read. meeting: the whole, less the kernel without its meeting; boundary: what a launch that does nothing "
+    "takes in its place; alone: the meeting by itself, less an empty kernel. †: product and meeting, where no kernel "
+    "leaves that meeting out. Without meeting: x of the product, which of a kernel of one launch is decompose_k's "
+    "product on its config. x: times as fast as"
 )
 
 
@@ -32,14 +33,26 @@ def budget_table(stages: Sequence[Stage], timing: TimingName, contenders: Sequen
         baseline_us = wholes[group[0].problem.baseline].timing[timing].median_us
         label = labels[group[0].problem.name]
         read_cells = [f"{us:.2f}" for us in (read, launch, read - launch)]
-        lines.append([label, "floor/read", *read_cells, "", "", "", f"{baseline_us / read:.2f}", ""])
+        lines.append([label, "floor/read", *read_cells, "", "", "", "", f"{baseline_us / read:.2f}", ""])
         for whole in shown:
             own = {stage.stage: stage for stage in group if stage.contender == whole.contender}
             lines.append([label, whole.contender, *_cells(own, timing)])
     if not lines:
         raise ValueError(f"nothing of {', '.join(contenders)} was timed by its stages")
     over = f"x {baseline_name(stages)}"
-    header = [what, "contender", "us", "launch", "read", "product", "meeting", "alone", over, "without\nmeeting"]
+    header = [
+        what,
+        "contender",
+        "us",
+        "launch",
+        "read",
+        "product",
+        "meeting",
+        "boundary",
+        "alone",
+        over,
+        "without\nmeeting",
+    ]
     foot = f"{FOOT} {baseline_name(stages)}. {source_of(stages)}."
     return Table(f"{title or 'by stage'}, {TEMPERATURES[timing]}", header, lines, foot=foot)
 
@@ -63,8 +76,9 @@ def _cells(own: dict[StageName, Stage], timing: TimingName) -> list[str]:
     speedup = f"{own['whole'].timing[timing].speedup:.2f}"
     cells = [f"{part:.2f}" for part in (whole, floor.launch_us, floor.read_us - floor.launch_us)]
     if "product" not in us:
-        return [*cells, f"{whole - floor.read_us:.2f}†", "", "", speedup, ""]
+        return [*cells, f"{whole - floor.read_us:.2f}†", "", "", "", speedup, ""]
     alone = f"{us['meeting'] - floor.launch_us:.2f}" if "meeting" in us else ""
     without = f"{own['product'].timing[timing].speedup:.2f}"
     product, meeting = us["product"] - floor.read_us, whole - us["product"]
-    return [*cells, f"{product:.2f}", f"{meeting:.2f}", alone, speedup, without]
+    boundary = f"{us['boundary'] - us['product']:.2f}" if "boundary" in us else ""
+    return [*cells, f"{product:.2f}", f"{meeting:.2f}", boundary, alone, speedup, without]
