@@ -240,7 +240,8 @@ CLAIMS = (
         "skinny-*",
         MODES_CASES,
         there="decompose-K written in torch, compiled; in its repository, torch.mm",
-        note="by however much",
+        unlike="torch 2.11's max-autotune copies A and B into its graph's memory at each call, and that is most of its "
+        "time; whether it was so in the study is not told",
     ),
     Claim(
         "What custom-op autotuning chooses has 64 or 128 splits on the whole grid",
