@@ -110,7 +110,7 @@ class AtomicMatmul(ArrivalScript):
             # fmt: on
 
             if not self.split:
-                self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+                self.finish_in_rows(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
             else:
                 sums = self.global_view(sums_ptr, dtype=float32, shape=[m, n])
                 atomic_add(self, sums, acc, offsets=[offset_m, offset_n])

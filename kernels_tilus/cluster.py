@@ -151,7 +151,7 @@ class ClusterMatmul(BandScript):
             # fmt: on
 
             if self.split_k == 1:
-                self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+                self.finish_in_rows(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
             else:
                 cluster_wait()  # for peers to have started
                 push_rows(self, acc, received[split], arrived[0])

@@ -10,6 +10,7 @@ from triton_vs_tilus.common.kernel import GroupedConfig, MatmulConfig, Space, gr
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.space import Fed, Feed, Tile
 from triton_vs_tilus.kernels_tilus import launching, mma, simt, wgmma
+from triton_vs_tilus.kernels_tilus.partials import holds_pairs_of_a_row
 
 SHARED_MEMORY_LIMIT = 227 * 1024  # per block, Hopper
 
@@ -164,10 +165,13 @@ def needs_simt(problem: Matmul, instead: str = "engine simt") -> str | None:
 
 
 def shared_bytes(problem: Matmul, config: BandConfig) -> int:
-    """Of the stages of the pipeline, in whose place the sums of warps meet."""
+    """Of the stages of the pipeline, in whose place the sums of warps meet, or those of a wgmma are put into rows."""
     if config.engine == "simt":
         return simt.shared_bytes(config)
     stages = (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages
+    sums = 4 * config.block_m * config.block_n
     if config.engine == "mma_sliced":
-        return max(stages, 4 * config.num_warps * config.block_m * config.block_n)
+        return max(stages, config.num_warps * sums)
+    if holds_pairs_of_a_row(config.engine):
+        return max(stages, sums) + wgmma.BARRIERS_BYTES
     return stages if config.engine == "mma" else stages + wgmma.BARRIERS_BYTES

@@ -46,7 +46,7 @@ from triton_vs_tilus.kernels_tilus.band import BandScript
 from triton_vs_tilus.kernels_tilus.configs import BandConfig, band_space
 from triton_vs_tilus.kernels_tilus.dependent_launch import after_kernel_before, start_dependents
 from triton_vs_tilus.kernels_tilus.epilogue import EpilogueScript
-from triton_vs_tilus.kernels_tilus.partials import holds_pairs_of_a_row, in_rows
+from triton_vs_tilus.kernels_tilus.partials import sums_in_rows
 
 
 @dataclass(frozen=True)
@@ -221,8 +221,7 @@ class DecomposeKPartials(BandScript):
                 )
             # fmt: on
             partials = self.global_view(partials_ptr, dtype=float32, shape=[split_k, m, n])
-            stored = in_rows(self, acc) if holds_pairs_of_a_row(self.engine) else acc
-            self.store_global(partials, stored, offsets=[split, offset_m, offset_n], dims=[1, 2])
+            self.store_global(partials, sums_in_rows(self, acc), offsets=[split, offset_m, offset_n], dims=[1, 2])
 
 
 class DecomposeKReduction(EpilogueScript):

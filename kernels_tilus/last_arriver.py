@@ -34,6 +34,7 @@ from triton_vs_tilus.common.space import splits
 from triton_vs_tilus.kernels_tilus import arrival, band, configs, launching
 from triton_vs_tilus.kernels_tilus.arrival import ArrivalScript
 from triton_vs_tilus.kernels_tilus.configs import BandConfig, band_space
+from triton_vs_tilus.kernels_tilus.partials import sums_in_rows
 
 
 def space(problem: Matmul) -> Space:
@@ -113,10 +114,10 @@ class LastArriverMatmul(ArrivalScript):
             # fmt: on
 
             if not self.split:
-                self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+                self.finish_in_rows(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
             else:
                 partials = self.global_view(partials_ptr, dtype=float32, shape=[split_k, m, n])
-                self.store_global(partials, acc, offsets=[split, offset_m, offset_n], dims=[1, 2])
+                self.store_global(partials, sums_in_rows(self, acc), offsets=[split, offset_m, offset_n], dims=[1, 2])
                 if self.is_last(counters, tile, ticket, split_k):
                     total = self.sum_in_order(partials, 0, offset_m, offset_n)
                     self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)

@@ -36,6 +36,11 @@ def in_rows(script: tilus.Script, tile: RegisterTensor) -> RegisterTensor:
     return wide
 
 
+def sums_in_rows(script: tilus.Script, sums: RegisterTensor) -> RegisterTensor:
+    """The sums of a BandScript's product, `in_rows` where its threads hold pairs, else as they are."""
+    return in_rows(script, sums) if holds_pairs_of_a_row(script.engine) else sums
+
+
 def tile_layout(rows: int, columns: int, nbytes: int) -> SharedLayout:
     """Row-major, but for this: what neighbouring rows have at the same place lies in different banks. Of fp32 that is
     32 bytes of 4 rows, so that half a warp stores its pairs at once; of half precision 16 bytes of 8, for a warp."""

@@ -45,6 +45,7 @@ from triton_vs_tilus.kernels_tilus.arrival import Arrivals
 from triton_vs_tilus.kernels_tilus.band import BandScript
 from triton_vs_tilus.kernels_tilus.configs import BandConfig, band_space
 from triton_vs_tilus.kernels_tilus.epilogue import view_of_c
+from triton_vs_tilus.kernels_tilus.partials import sums_in_rows
 
 
 def space(problem: Matmul) -> Space:
@@ -124,7 +125,7 @@ class SemaphoreMatmul(Arrivals, BandScript):
             # fmt: on
 
             if not self.split:
-                self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+                self.finish_in_rows(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
             else:
                 tiles: int32 = tiles_m * cdiv(n, block_n)
                 if self.pooled:
@@ -138,20 +139,21 @@ class SemaphoreMatmul(Arrivals, BandScript):
                 else:
                     running = self.global_view(running_ptr, dtype=float32, shape=[m, n])
 
+                sums = sums_in_rows(self, acc)  # before the wait, as no turn need wait for it
                 if split > 0:
                     self.lock_semaphore(semaphore, value=ticket + split)
                     so_far = self.load_global(running, offsets=[offset_m, offset_n], shape=[block_m, block_n])
-                    self.add(acc, self.cast(so_far, dtype=float32), out=acc)
+                    self.add(sums, self.cast(so_far, dtype=float32), out=sums)
 
                 if split + 1 < split_k:
                     if self.in_place:
-                        self.store_global(running, self.cast(acc, dtype=self.out_dtype), offsets=[offset_m, offset_n])
+                        self.store_global(running, self.cast(sums, dtype=self.out_dtype), offsets=[offset_m, offset_n])
                     else:
-                        self.store_global(running, acc, offsets=[offset_m, offset_n])
+                        self.store_global(running, sums, offsets=[offset_m, offset_n])
                     self.sync()  # every thread's store comes before the one thread that hands over
                     self.release_semaphore(semaphore, value=ticket + split + 1)
                 else:
-                    self.finish(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+                    self.finish(sums, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
                     self.reset(semaphores, tile)  # for the next launch, which waits for the end of this one: no release
 
 

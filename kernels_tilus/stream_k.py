@@ -42,6 +42,7 @@ from triton_vs_tilus.common.space import DEFAULT_PROGRAMS, programs_space, too_m
 from triton_vs_tilus.kernels_tilus import band, configs, launching
 from triton_vs_tilus.kernels_tilus.arrival import ArrivalScript
 from triton_vs_tilus.kernels_tilus.configs import BandConfig, ProgramsConfig, band_space
+from triton_vs_tilus.kernels_tilus.partials import sums_in_rows
 
 
 def space(problem: Matmul) -> Space:
@@ -158,9 +159,6 @@ class StreamKMatmul(ArrivalScript):
 
             if not shared:
                 self.finish_in_rows(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
-                if self.stored_in_rows:
-                    self.fence.proxy_async()  # the next tile's TMA writes where this one has been copied to
-                    self.sync()
             else:
                 # Who shares the tile is worked out behind the product: copies would wait for the divisions.
                 first_program: int32 = self.program_of(first_step, share, longer)
@@ -173,14 +171,15 @@ class StreamKMatmul(ArrivalScript):
                     shape=[last_program + tile + 1, rows, block_n],
                     strides=[block_m * block_n, block_n, 1],
                 )
-                self.store_global(partials, acc, offsets=[program + tile, 0, 0], dims=[1, 2])
+                self.store_global(partials, sums_in_rows(self, acc), offsets=[program + tile, 0, 0], dims=[1, 2])
                 if self.is_last(counters, tile, ticket, last_program - first_program + 1):
                     total = self.sum_in_order(partials, first_program + tile, 0, 0)
                     self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
                     self.reset(counters, tile)
-                    if self.fed_by_tma:
-                        self.fence.proxy_async()  # the next tile's TMA writes where these terms have been copied to
-                        self.sync()
+
+            if self.fed_by_tma:
+                self.fence.proxy_async()  # the next tile's TMA writes where sums and terms have been copied to
+                self.sync()
 
 
 @lru_cache(maxsize=4096)
