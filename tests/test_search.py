@@ -314,6 +314,21 @@ def test_the_choice_holds_the_known_and_is_the_same_every_time(tuned_tables):
     assert few[:2] == chosen[:2] and other not in few and len(few) == 4  # half of them known
 
 
+def test_what_another_gpus_search_chose_for_this_problem_is_tried(tuned_tables):
+    there, near = MatmulConfig(32, 32, 64, 3, 4, 2), MatmulConfig(32, 32, 64, 5, 4, 2)
+    of = {"n": 256, "k": 7168, "dtype": "bf16", "layout": "nk"}
+
+    def written(tokens: int, config: MatmulConfig) -> None:
+        entry = {"problem": {"m": tokens, **of}, "config": dataclasses.asdict(config)}
+        (tuned_tables / "another.json").write_text(json.dumps({"triton/made_up": [entry]}))
+        tuned.refresh()
+
+    written(PROBLEM.m, there)
+    assert sample(made_up(), PROBLEM, 12, "made-up")[:2] == [MatmulConfig(64, 64, 64, 1, 4, 4), there]
+    written(2 * PROBLEM.m, near)
+    assert near not in sample(made_up(), PROBLEM, 4, "made-up")[:2]  # of another problem this device's own are nearer
+
+
 def test_equal_spaces_are_sampled_equally(tuned_tables):
     assert sample(made_up("a"), PROBLEM, 20, "none") == sample(made_up("b"), PROBLEM, 20, "none")
     assert sample(made_up("a"), PROBLEM, 20, "none") != sample(made_up("a"), Matmul(1, 2, 3), 20, "none")

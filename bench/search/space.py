@@ -40,17 +40,21 @@ def first_tries(kernel: Kernel, problem: Problem, budget: Budget, slug: str) -> 
 
 
 def sample(kernel: Kernel, problem: Problem, count: int, slug: str) -> list[Config]:
-    """At most `count` different configs: the heuristic's, the tuned ones of this and the nearest problems, and a random
-    part of the rest of the space. The known ones are at most half. The part depends on the problem alone, is the same
-    in both languages where both can run it, and holds as many configs of one way to feed a tile as of another, and of
-    each as many different compilations as it has room for, first those whose blocks fill the GPU."""
+    """At most `count` different configs: the heuristic's, the tuned ones of this problem, on other GPUs too, and of the
+    nearest problems, and a random part of the rest of the space. The known ones are at most half. The part depends on
+    the problem alone, is the same in both languages where both can run it, and holds as many configs of one way to feed
+    a tile as of another, and of each as many different compilations as it has room for, first those whose blocks fill
+    the GPU."""
     first = _known(kernel, problem, slug)[: max(1, count // 2)]
     rest = [config for config in kernel.configs(problem) if config not in first]
     return first + _spread(rest, problem)[: count - len(first)]
 
 
 def _known(kernel: Kernel, problem: Problem, slug: str) -> list[Config]:
-    known = [entry.config for entry in tuned.nearest(kernel, problem, slug)]
+    elsewhere = [device for device in tuned.devices() if device not in tuned.looked_in(slug)]
+    leaders = [entry for each in elsewhere for entry in tuned.nearest(kernel, problem, each)[:1]]
+    known = [entry.config for entry in leaders if entry.problem == problem.key]
+    known += [entry.config for entry in tuned.nearest(kernel, problem, slug)]
     known = [config for config in known if kernel.supports(problem, config) is None]
     return list(dict.fromkeys([kernel.default_config(problem), *known]))
 
