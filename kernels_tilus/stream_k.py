@@ -157,8 +157,9 @@ class StreamKMatmul(ArrivalScript):
             )
             # fmt: on
 
+            sums = sums_in_rows(self, acc)  # once: tilus 0.2.0 places too many shared tensors in a row wrongly
             if not shared:
-                self.finish_in_rows(acc, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
+                self.finish(sums, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
             else:
                 # Who shares the tile is worked out behind the product: copies would wait for the divisions.
                 first_program: int32 = self.program_of(first_step, share, longer)
@@ -171,7 +172,7 @@ class StreamKMatmul(ArrivalScript):
                     shape=[last_program + tile + 1, rows, block_n],
                     strides=[block_m * block_n, block_n, 1],
                 )
-                self.store_global(partials, sums_in_rows(self, acc), offsets=[program + tile, 0, 0], dims=[1, 2])
+                self.store_global(partials, sums, offsets=[program + tile, 0, 0], dims=[1, 2])
                 if self.is_last(counters, tile, ticket, last_program - first_program + 1):
                     total = self.sum_in_order(partials, first_program + tile, 0, 0)
                     self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
