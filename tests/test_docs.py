@@ -344,6 +344,8 @@ def test_a_pages_plots_are_drawn_anew_when_their_rows_change(results, tmp_path):
         ("ladder:router-nk 3x*", r"ladder:router-nk: none is 3x\*"),
         ("matrix:square", "matrix:square: no device has square.jsonl"),
         ("regimes:h200 router-nk:3x*", r"regimes:h200: no matmul of router-nk is 3x\*"),
+        ("regimes:h200 three_rows=router-nk:3x*", r"regimes:h200: no matmul of router-nk is 3x\*"),
+        ("beside:h200 router-nk:3x*", r"beside:h200: no matmul of router-nk is 3x\*"),
     ],
 )
 def test_a_marker_that_cannot_be_filled_is_an_error(results, tmp_path, marker, told):
@@ -488,6 +490,10 @@ def test_the_fastest_by_regime_is_the_answers_and_its_call():
         assert line[1].removesuffix(" †") == found.fastest.contender + "°" * found.fastest.not_searched
         assert line[1].endswith("†") is (len(found.joint) > 1)
     assert table.lines[1][-1].startswith("`matmul(x, lay_out(weight)")
+    named = docs.regimes("h200", [f"few_rows={words[0]}"])
+    assert named.lines == [["few rows, 16x256x7168", *table.lines[0][1:]]] and named.foot.endswith(". bf16: few rows.")
+    beside = docs.beside_fastest("h200", words).lines
+    assert [line[:3] for line in beside] == [line[:3] for line in table.lines]
 
 
 TABLE = figures.Published(listed.STUDY, "ms", ("eager", "ours", "his"), {"1x*": ("0.0123", "0.009", "0.5")})
