@@ -394,6 +394,14 @@ def test_no_figure_is_typed_by_hand():
         assert not found, f"{page.name}: {found}, outside of markers that bench/report.py --update-docs fills"
 
 
+def test_a_page_is_no_longer_than_its_readers_patience():
+    """README at most 120 lines, a note at most 150 without those that are filled in between markers."""
+    assert len((queries.ROOT / "README.md").read_text().splitlines()) <= 120
+    for note in sorted((queries.ROOT / "notes").glob("*.md")):
+        by_hand = re.sub(r"<!-- (\w+)[^>]*-->.*?<!-- /\1 -->", "", note.read_text(), flags=re.DOTALL)
+        assert len(by_hand.splitlines()) <= 150, note.name
+
+
 def test_what_the_papers_own_tables_say_on_average():
     gains: dict[tuple[str, str], list[float]] = {}
     table = figures.PUBLISHED["w4a16"]
