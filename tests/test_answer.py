@@ -33,7 +33,7 @@ from triton_vs_tilus.bench.show.answer import (
     why_lines,
 )
 from triton_vs_tilus.bench.show.answer import cells as table
-from triton_vs_tilus.bench.show.regimes import regimes_table
+from triton_vs_tilus.bench.show.regimes import beside_table, regimes_table
 from triton_vs_tilus.bench.show.tables import mark_fastest
 from triton_vs_tilus.common import space
 from triton_vs_tilus.common.epilogue import Epilogue
@@ -158,15 +158,24 @@ def test_an_epilogue_is_another_kind_and_a_reference_of_another_run_is_named():
     assert answers.answer(ROUTER, files=files).elsewhere is None
 
 
-def test_a_regime_has_the_time_in_a_graph_where_that_was_taken():
-    def found(timings: tuple[str, ...]) -> answers.Answer:
-        rows = [made(BASELINE, 12.0, timings=timings), made(VECTOR, 8.0, timings=timings)]
+def test_the_fastest_of_a_regime_has_its_time_in_a_graph_and_the_other_languages_best_beside_it():
+    def found(timings: tuple[str, ...], **us: float) -> answers.Answer:
+        rows = [made(name, time, timings=timings) for name, time in {BASELINE: 12.0, VECTOR: 8.0, **us}.items()]
         return answers.answer(ROUTER, files={Path("made/rows.jsonl"): rows})
 
-    captured, plain = found(("cold", "graph")), found(("cold",))
-    assert regimes_table([captured, plain]).header[4] == "in a graph: us, x cuBLAS"
-    assert [line[4] for line in regimes_table([captured, plain]).lines] == ["5.6, 1.50", "not timed"]
-    assert not any("graph" in cell for cell in regimes_table([plain]).header)
+    captured, plain = found(("cold", "graph")), found(("cold",), **{FP32: 9.0, "tilus/atomic": 10.0})
+    table = beside_table([captured, plain])
+    assert table.header[3].replace("\n", " ") == "in a graph: us, x cuBLAS"
+    assert [line[3:] for line in table.lines] == [["5.6, 1.50", ""], ["not timed", f"{FP32}, 9.0"]]
+    assert not any("graph" in cell for cell in beside_table([plain]).header)
+
+
+def test_a_regimes_name_and_sizes_stand_for_the_problem():
+    rows = [made(BASELINE, 12.0), made(VECTOR, 8.0), made(FP32, 8.0)]
+    found = answers.answer(ROUTER, files={Path("made/rows.jsonl"): rows})
+    named, plain = regimes_table([("router", found), ("", found)]).lines
+    assert named[0] == "router, 32x256x7168" and plain[0] == ROUTER.name
+    assert named[1:] == plain[1:] == [f"{VECTOR} †", "8.0", "1.50", '`matmul(x, weight.T, variant="vector")`']
 
 
 def test_linear_answers_where_no_kernel_was_timed_by_name():

@@ -344,6 +344,8 @@ def test_a_pages_plots_are_drawn_anew_when_their_rows_change(results, tmp_path):
         ("ladder:router-nk 3x*", r"ladder:router-nk: none is 3x\*"),
         ("matrix:square", "matrix:square: no device has square.jsonl"),
         ("regimes:h200 router-nk:3x*", r"regimes:h200: no matmul of router-nk is 3x\*"),
+        ("regimes:h200 three_rows=router-nk:3x*", r"regimes:h200: no matmul of router-nk is 3x\*"),
+        ("beside:h200 router-nk:3x*", r"beside:h200: no matmul of router-nk is 3x\*"),
     ],
 )
 def test_a_marker_that_cannot_be_filled_is_an_error(results, tmp_path, marker, told):
@@ -390,6 +392,14 @@ def test_no_figure_is_typed_by_hand():
             text = text.replace(typed, "")
         found = [] if page.name == "history.md" else FIGURE.findall(text)
         assert not found, f"{page.name}: {found}, outside of markers that bench/report.py --update-docs fills"
+
+
+def test_a_page_is_no_longer_than_its_readers_patience():
+    """README at most 120 lines, a note at most 150 without those that are filled in between markers."""
+    assert len((queries.ROOT / "README.md").read_text().splitlines()) <= 120
+    for note in sorted((queries.ROOT / "notes").glob("*.md")):
+        by_hand = re.sub(r"<!-- (\w+)[^>]*-->.*?<!-- /\1 -->", "", note.read_text(), flags=re.DOTALL)
+        assert len(by_hand.splitlines()) <= 150, note.name
 
 
 def test_what_the_papers_own_tables_say_on_average():
@@ -488,6 +498,10 @@ def test_the_fastest_by_regime_is_the_answers_and_its_call():
         assert line[1].removesuffix(" †") == found.fastest.contender + "°" * found.fastest.not_searched
         assert line[1].endswith("†") is (len(found.joint) > 1)
     assert table.lines[1][-1].startswith("`matmul(x, lay_out(weight)")
+    named = docs.regimes("h200", [f"few_rows={words[0]}"])
+    assert named.lines == [["few rows, 16x256x7168", *table.lines[0][1:]]] and named.foot.endswith(". bf16: few rows.")
+    beside = docs.beside_fastest("h200", words).lines
+    assert [line[:3] for line in beside] == [line[:3] for line in table.lines]
 
 
 TABLE = figures.Published(listed.STUDY, "ms", ("eager", "ours", "his"), {"1x*": ("0.0123", "0.009", "0.5")})

@@ -147,9 +147,9 @@ def python_in(page: str) -> list[str]:
 
 
 def test_readmes_examples_run(capsys):
-    """On the CPU, in the interpreters; and that of the page of the commands."""
-    in_model, call = python_in("README.md")
-    _, look = python_in("notes/usage.md")
+    """On the CPU, in the interpreters; and those of the page of the commands."""
+    (in_model,) = python_in("README.md")
+    call, _, look = python_in("notes/usage.md")
     exec(look, {})
     assert "self.dot(" in capsys.readouterr().out
     linear = torch.nn.Linear(64, 16, dtype=torch.bfloat16).requires_grad_(False)

@@ -899,3 +899,20 @@ def test_nothing_scrolls_sideways(shown, width):
     shown.reload()
     shown.told.clear()
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
+
+
+OF_GITHUB = """<meta charset=utf-8><style>main { width: 830px; font: 16px/1.5 "Liberation Sans", Arial, sans-serif }
+table { display: block; width: max-content; max-width: 100%; overflow: auto; border-collapse: collapse }
+td, th { padding: 6px 13px; border: 1px solid }
+code { font: 85% "Liberation Mono", monospace; padding: .2em .4em; white-space: break-spaces }</style><main>"""
+
+
+def test_readmes_table_fits_the_column_of_a_repositorys_page(browser):
+    """As GitHub lays a table out; what does not fit is scrolled there."""
+    markdown = pytest.importorskip("markdown_it", reason="markdown-it-py, which rich brings, is not installed")
+    read = markdown.MarkdownIt().enable("table").render((site.ROOT / "README.md").read_text())
+    made = browser.new_page()
+    made.set_content(OF_GITHUB + read)
+    widths = "[...document.querySelectorAll('table')].map(one => [one.scrollWidth, one.clientWidth])"
+    assert [needed - given for needed, given in made.evaluate(widths)] == [0]
+    made.close()

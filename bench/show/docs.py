@@ -22,8 +22,10 @@ figure is typed and no quotation goes stale.
     <!-- moved:router-nk former pairs 3 -->         whose cold time moved by more than 3 % from one folder's file
                                                      of this name to the other's, or by another timing, NAME@graph;
                                                      the folder '.' holds the file itself
-    <!-- regimes:h200 router-nk:16x* crossover:64x64x8192* -->
-                                                     the fastest at problems of these files, and how to call it
+    <!-- regimes:h200 router-nk:16x* a_deep_K=crossover:64x64x8192* -->
+                                                     the fastest at problems of these files, and how to call it; before
+                                                     a '=' what the regime is called, with _ for a space
+    <!-- beside:h200 router-nk:16x* -->              the fastest there, in a graph too, and the other language's best
     <!-- verdicts -->                                whom the referee judged as expected, on each GPU; nothing where no
                                                      device has any
     <!-- versions -->                                which versions were run, on what
@@ -89,7 +91,7 @@ from triton_vs_tilus.bench.show.claims.beside import beside
 from triton_vs_tilus.bench.show.claims.counted import counted_beside
 from triton_vs_tilus.bench.show.claims.tables import recorded_table
 from triton_vs_tilus.bench.show.ladder import ladder_table
-from triton_vs_tilus.bench.show.regimes import regimes_table
+from triton_vs_tilus.bench.show.regimes import beside_table, regimes_table
 from triton_vs_tilus.bench.show.spaces import sizes_table
 from triton_vs_tilus.bench.show.stages import budget_table
 from triton_vs_tilus.bench.show.versions import across_versions, versions_table
@@ -100,7 +102,7 @@ from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 MARKED = re.compile(
-    r"(<!-- (results|ladder|matrix|plots|printed|claims|counters|stages|code|spaces|moved|regimes|map|"
+    r"(<!-- (results|ladder|matrix|plots|printed|claims|counters|stages|code|spaces|moved|regimes|beside|map|"
     r"searches|verdicts|versions|across|resources|published|counted)(?::(\S+))?((?: \S+)*) -->\n)"
     r".*?(<!-- /\2 -->)",
     re.DOTALL,
@@ -216,9 +218,18 @@ def _rows_of(folder: str) -> str:
 
 
 def regimes(device: str, asked: Sequence[str]) -> tables.Table:
-    """The fastest on each problem that 'FILE:PATTERN' names, of the rows of one device. Raises ValueError where there
-    is no such problem, or it is no matmul."""
-    return regimes_table([found for word in asked for found in _answers("regimes", device, word)])
+    """The fastest on each problem that 'FILE:PATTERN' names, of the rows of one device; 'WHAT_IT_IS=FILE:PATTERN' says
+    what the regime is called. Raises ValueError where there is no such problem, or it is no matmul."""
+    named = [word.rpartition("=") for word in asked]
+    return regimes_table(
+        [(label.replace("_", " "), found) for label, _, rule in named for found in _answers("regimes", device, rule)]
+    )
+
+
+def beside_fastest(device: str, asked: Sequence[str]) -> tables.Table:
+    """The fastest, in a graph too, and the other language's best on each problem that 'FILE:PATTERN' names, of the rows
+    of one device. Raises ValueError as `regimes` does."""
+    return beside_table([found for word in asked for found in _answers("beside", device, word)])
 
 
 def which_kernel(device: str, rules: Sequence[str]) -> tables.Table:
@@ -559,6 +570,8 @@ class _Page:
             made = printed(name)
         elif what == "regimes":
             made = [regimes(name, words.split()).markdown()]
+        elif what == "beside":
+            made = [beside_fastest(name, words.split()).markdown()]
         elif what == "map":
             made = [which_kernel(name, words.split()).markdown()]
         elif what == "searches":

@@ -1,4 +1,4 @@
-"""The answers of several regimes in one table."""
+"""The answers of several regimes: who is fastest and how to call it, and what stands beside it."""
 
 from collections.abc import Sequence
 
@@ -6,34 +6,63 @@ from triton_vs_tilus.bench.ops import W4A16
 from triton_vs_tilus.bench.rows.answers import Answer, written_in
 from triton_vs_tilus.bench.rows.row import LANGUAGES, TEMPERATURES, Row
 from triton_vs_tilus.bench.show.answer import expression
-from triton_vs_tilus.bench.show.tables import JOINT, Table
+from triton_vs_tilus.bench.show.tables import JOINT, NOT_SEARCHED, Table
 
 
-def regimes_table(found: Sequence[Answer]) -> Table:
-    """A line an answer: the fastest of all that are as fast, with cold L2 inside a graph too where that was timed, the
-    best of the other language, and the call."""
+def regimes_table(found: Sequence[tuple[str, Answer]]) -> Table:
+    """A line an answer: the fastest of all that are as fast, and the call. Where a regime has a name, '' for none, it
+    and the sizes stand for the problem's name: the call has the layout and the epilogue, the foot the dtype. So the
+    table fits the page of a repository."""
     lines = []
-    captured = any("graph" in answer.fastest.timing for answer in found)
-    for answer in found:
+    for regime, answer in found:
         fastest, problem = answer.fastest, answer.fastest.problem
-        other = next(name for name in LANGUAGES if name != written_in(fastest))
-        second = answer.best_of(other)
-        mark = "°" * fastest.not_searched + " †" * (len(answer.joint) > 1)
         lines.append(
             [
-                problem.name,
-                fastest.contender + mark,
+                f"{regime}, {problem.m}x{problem.n}x{problem.k}" if regime else problem.name,
+                _marked(answer, fastest),
                 f"{answer.us(fastest):.1f}",
                 f"{fastest.timing[answer.timing].speedup:.2f}",
-                *([_captured(fastest)] if captured else []),
-                f"{answer.us(second):.1f}, {second.contender}{'°' * second.not_searched}" if second else "",
                 f"`{expression(problem, fastest)}`",
             ]
         )
-    of_graph = ["in a graph: us, x cuBLAS"] if captured else []
-    header = ["M x N x K", "fastest", "us", "x cuBLAS", *of_graph, "best of the other language, us", "call"]
-    foot = f"{TEMPERATURES[found[0].timing]}, median. {_baselines(found)} {JOINT}."
-    return Table("the fastest by regime", header, lines, foot=foot)
+    dtypes: dict[str, list[str]] = {}
+    for regime, dtype in dict.fromkeys((regime, answer.fastest.problem.dtype) for regime, answer in found if regime):
+        dtypes.setdefault(dtype, []).append(regime)
+    told = "; ".join(f"{dtype}: {', '.join(regimes)}" for dtype, regimes in dtypes.items())
+    foot = _foot([answer for _, answer in found]) + (f" {told}." if told else "")
+    return Table("", ["regime, M x N x K", "fastest", "us", "x cuBLAS", "call"], lines, foot=foot)
+
+
+def beside_table(found: Sequence[Answer]) -> Table:
+    """A line an answer: the fastest, with cold L2 inside a graph too where that was timed, and the best of the other
+    language."""
+    lines = []
+    captured = any("graph" in answer.fastest.timing for answer in found)
+    for answer in found:
+        fastest = answer.fastest
+        other = next(name for name in LANGUAGES if name != written_in(fastest))
+        second = answer.best_of(other)
+        lines.append(
+            [
+                fastest.problem.name,
+                _marked(answer, fastest),
+                f"{answer.us(fastest):.1f}",
+                *([_captured(fastest)] if captured else []),
+                f"{_marked(answer, second)}, {answer.us(second):.1f}" if second else "",
+            ]
+        )
+    of_graph = ["in a graph:\nus, x cuBLAS"] if captured else []
+    header = ["M x N x K", "fastest", "us", *of_graph, "best of the other\nlanguage, us"]
+    return Table("the fastest by regime, and the other language", header, lines, foot=_foot(found))
+
+
+def _marked(answer: Answer, row: Row) -> str:
+    joint = row in answer.joint and len(answer.joint) > 1
+    return row.contender + "°" * row.not_searched + " †" * joint
+
+
+def _foot(found: Sequence[Answer]) -> str:
+    return f"{TEMPERATURES[found[0].timing]}, median. {_baselines(found)} {JOINT}; {NOT_SEARCHED}."
 
 
 def _baselines(found: Sequence[Answer]) -> str:
@@ -43,8 +72,8 @@ def _baselines(found: Sequence[Answer]) -> str:
     if any(record.epilogue not in (None, "none") for record in records):
         told.append("With an epilogue the base is torch.mm plus a launch of the epilogue.")
     if any(record.op == W4A16 for record in records):
-        told.append("For w4a16 it is torch.mm on the dequantized weight, which reads 4x the bytes.")
-        told.append("Marlin and Machete: not measured.")
+        told.append("For W4A16 it is torch.mm on the dequantized weight, which reads 4x the bytes;")
+        told.append("Marlin and Machete are not measured.")
     return " ".join(told)
 
 
