@@ -704,6 +704,30 @@ def test_what_each_language_lacks_is_that_of_its_note(shown):
     shown.click("nav a[href='#languages']")
 
 
+@pytest.mark.parametrize(
+    ("said", "shown_as"),
+    [
+        ("**tilus 0.2.0 lacks** a sum, *native*, `a*b*c`", "tilus 0.2.0 lacks a sum, native, a*b*c"),
+        ("bits of 0 ([18](tilus_hopper.md))", "bits of 0 (tilus_hopper.md, 18)"),
+        ("in both ([19](a.md), [history](history.md#x))", "in both (a.md, 19, history.md)"),
+        ("one block ([measured](counters.md#plain)); [`f.py`](../f.py)", "one block (measured, counters.md); f.py"),
+        ("barriers ([cluster.md](cluster.md)), ([`copy`](../mma.py))", "barriers (cluster.md), (copy)"),
+        ("2 * 3 * 4 of [atomic](atomic.md)", "2 * 3 * 4 of atomic"),
+    ],
+)
+def test_a_note_is_shown_without_markdown_and_its_references_name_their_files(said, shown_as):
+    assert mechanisms.plain(said) == shown_as
+
+
+def test_the_page_has_no_markdown_and_no_reference_to_a_number():
+    told, header, lines = mechanisms.needs()
+    cells = [told, *header, *(cell for line in lines for cell in line)]
+    for one in mechanisms.mechanisms():
+        cells += [one.difference, one.explanation, one.sure, one.shown_by]
+    for cell in cells:
+        assert not re.search(r"\*\*|\*[a-zA-Z]|`|\]\(|\(\d+\)", cell), cell
+
+
 def test_claims_and_mechanisms_are_filtered(shown):
     of_notes = list(mechanisms.mechanisms())
     assert shown.locator("#mechanisms tbody tr").count() == len(of_notes) > 50
