@@ -27,6 +27,8 @@ from triton_vs_tilus.bench.show.answer import (
     REASONS,
     beside,
     call_lines,
+    how_far,
+    protocol_of,
     screen,
     steps,
     table_lines,
@@ -182,7 +184,9 @@ def test_linear_answers_where_no_kernel_was_timed_by_name():
     said = "\n".join(screen(nearer, found, None))
     assert said.startswith(f"{VECTOR} by linear: 7.0 us, ")
     assert re.search(rf"best triton: {VECTOR} by linear +7.0 .* borrowed from another", said)
-    assert "a call of this project's linear, torch/linear.triton." in said and "import matmul" not in said
+    assert "Why: decompose_k.vector: no split waits for another (inferred).\n" in said and "import matmul" not in said
+    assert f"this kernel of triton\n     for its time at {ROUTER.name}, where each kernel was timed.\n" in said
+    assert "More: notes/decompose_k.md" in said
     assert "    from triton_vs_tilus.kernels_triton import linear   # picks a kernel or torch.mm" in said
     assert answers.answer(ROUTER, files=files).fastest.contender == VECTOR
     there = msgspec.structs.replace(took, problem=models[0].problem, message=took.message.replace("32x", "33x"))
@@ -221,6 +225,39 @@ def test_every_call_of_a_weight_of_four_bits_is_narrow():
 
 def test_every_protocol_has_its_reason():
     assert set(REASONS) == {protocol.value for protocol in Protocol} - {"library", "unknown"}
+
+
+def test_a_kernels_name_tells_its_protocol():
+    kernels = [each for each in contenders.all_contenders() if each.op == Matmul.op and each.language in LANGUAGES]
+    assert len(kernels) > 20
+    for each in kernels:
+        assert protocol_of(each.full_name.partition("/")[2]) == each.protocol.value, each.full_name
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ((16, 256, 7168), "Its M is 2x yours."),
+        ((48, 256, 7168), "Your M is 1.5x its M."),
+        ((24, 256, 7170), "Its M is 1.33x yours. Its K is 2 less than yours."),
+        ((32, 250, 716800), "Its N is 6 more than yours. Your K is 100x its K."),
+        ((32, 256, 7168), ""),
+    ],
+)
+def test_how_far_the_recorded_shape_is_is_told_size_by_size(asked, told):
+    yours, there = (dict(zip("mnk", sizes, strict=True)) for sizes in (asked, (32, 256, 7168)))
+    assert how_far(yours, there) == told
+
+
+def test_the_documented_example_has_a_cause_a_note_and_its_distance(capsys):
+    assert "answer.py 32x160x5120 " in command.__doc__
+    assert run_command(command.main, ["32x160x5120"]) == ExitCode.OK
+    said = capsys.readouterr().out
+    kernel = re.match(r"(?:triton|tilus)/(\S+) by linear: ", said)[1]
+    assert f"Why: {kernel}: {REASONS[protocol_of(kernel)]} (inferred)." in said
+    assert "Its M is 2x yours.\n" in said
+    note = re.search(r"More: (notes/\S+)", said)[1]
+    assert note == f"notes/{kernel.partition('.')[0]}.md" and (queries.ROOT / note).exists()
 
 
 def kernel(contender: str, us: float, protocol: str, launches: int, problem=ROUTER):

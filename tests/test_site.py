@@ -188,6 +188,8 @@ def ask(shown, shape, flags):
         ("3000x17x100", {"layout": "kn", "dtype": "fp16"}),
         ("16x8192x8192", {"op": "w4a16"}),
         ("32x256x7170", {}),
+        ("32x160x5120", {}),
+        ("33x257x2048", {"deterministic": True}),
         ("4x4096x11008", {"op": "w4a16", "language": "triton"}),
         ("64x64x16384", {}),
         ("64x64x16384", {"layout": "kn", "epilogue": "relu"}),

@@ -1,8 +1,9 @@
 """An answer as a screen: who is fastest and by how much, why, and the lines that call it."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from textwrap import wrap
+from typing import Any
 
 from triton_vs_tilus.bench.cli import WIDTH
 from triton_vs_tilus.bench.ops import BASELINES, MATMUL, OPS, W4A16
@@ -12,6 +13,7 @@ from triton_vs_tilus.bench.rows.row import LANGUAGES, TEMPERATURES, Row
 from triton_vs_tilus.common.distance import bytes_of_copies
 
 LEAST_WIDTH = 16  # characters of a column that is wrapped
+LEAST_FAR = 0.05  # of a size, from where the times of it are told, and not the difference
 FAR = 2.0  # apart, from where a time says little
 NOT_NEAR = "No recorded shape is near yours: --measure, on a GPU, times it. The nearest, for orientation only:"
 OTHER_COPIES = "Rows of yours are copied by {yours} bytes at a time, of that one by {there} (notes/cliffs.md)."
@@ -35,6 +37,8 @@ REASONS = {
     "cluster": "no trip of partial sums to L2",
     "stream_k": "every block has an even share of K",
 }
+# Of kernels of a matmul, where it is not the file's name: what a row of `linear` lacks, as common.protocol says.
+PROTOCOLS = {"decompose_k": "parallel", "semaphore": "serial"}
 MULTIPROCESSORS = 132  # of Hopper: that of common.space, which comes with torch
 
 
@@ -101,9 +105,24 @@ def _where(problem: Product, answer: Answer) -> Iterator[str]:
         return
     asked = "x".join(str(problem.fields[size]) for size in SIZES)
     yield f"Recorded at {record.m}x{record.n}x{record.k}{other} (you asked {asked}), {clock}."
+    yield how_far(problem.fields, record.fields)
     yours, there = bytes_of_copies(problem.fields), bytes_of_copies(record.fields)
     if yours != there:
         yield OTHER_COPIES.format(yours=yours, there=there)
+
+
+def how_far(yours: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+    """Where the recorded sizes are others: 'Its M is 2x yours. Your K is 1.33x its K.'"""
+    told = []
+    for size in SIZES:
+        name, one, other = size.upper(), yours[size], there[size]
+        larger, smaller = max(one, other), min(one, other)
+        if 0 < larger - smaller < LEAST_FAR * smaller:
+            told.append(f"Its {name} is {larger - smaller} {'more' if other > one else 'less'} than yours.")
+        elif one != other:
+            times = f"{larger / smaller:.2f}".rstrip("0").rstrip(".")
+            told.append(f"Its {name} is {times}x yours." if other > one else f"Your {name} is {times}x its {name}.")
+    return " ".join(told)
 
 
 def table_lines(answer: Answer, language: str | None) -> Iterator[str]:
@@ -179,8 +198,7 @@ def _config(row: Row) -> str:
         return "; ".join(filter(None, [CONFIGS.get(row.config_source or "", ""), str(row.search or "")]))
     if not _by_linear(row) or _is_torch(row):
         return ""
-    measured = row.message.partition("measured at ")[2].partition(" ")[0]
-    return CONFIGS["tuned" if measured == row.problem.name else "nearest"]
+    return CONFIGS["tuned" if _measured_at(row) == row.problem.name else "nearest"]
 
 
 def _named(row: Row) -> str:
@@ -195,6 +213,12 @@ def _by_linear(row: Row) -> bool:
 def _taken(row: Row) -> str:
     """The contender; of `linear` the one that it took, by its row's message."""
     return row.message.partition(" ")[0].removesuffix(":") if _by_linear(row) else row.contender
+
+
+def _measured_at(row: Row) -> str:
+    """The problem at which the kernel that `linear` took was timed by name, by its row's message; empty where none is
+    told."""
+    return row.message.partition("measured at ")[2].partition(" ")[0]
 
 
 def _is_torch(row: Row) -> bool:
@@ -212,8 +236,14 @@ def why_lines(answer: Answer) -> Iterator[str]:
             f"     Without split-K: {answer.us(unsplit):.1f} us, {unsplit.contender}, "
             f"{tiles} {'tile' if tiles == 1 else 'tiles'} of C on {MULTIPROCESSORS} SMs."
         )
-    note = _file(fastest) if is_kernel(fastest) else "linear" if _by_linear(fastest) else "references"
-    yield f"     More: notes/{note}.md"
+    yield f"     More: notes/{_note(fastest)}.md"
+
+
+def _note(row: Row) -> str:
+    """Of the kernel that a row timed, or that `linear` took."""
+    if is_kernel(row) or (_by_linear(row) and not _is_torch(row)):
+        return _file(row)
+    return "linear" if _by_linear(row) else "references"
 
 
 def reason_lines(answer: Answer) -> Iterator[str]:
@@ -227,15 +257,24 @@ def reason_lines(answer: Answer) -> Iterator[str]:
     elif ours is not None and _is_torch(ours):
         yield "Why: linear knows no kernel that wins, by the nearest sizes with kernels timed by name."
     elif ours is fastest:
-        yield f"Why: timed was a call of this project's linear, {fastest.contender}. It takes the kernel that"
-        yield "     was fastest at the nearest sizes with kernels timed by name."
+        yield f"Why: {_cause(fastest)}."
+        yield f"     Timed was a call of linear (notes/linear.md), which took this kernel of {written_in(fastest)}"
+        there = _measured_at(fastest)
+        yield f"     for its time at {there}, where each kernel was timed." if there else "     by a rule of thumb."
     elif ours is not None:
         yield f"Why: open. The fastest kernel here, {_named(ours)}, takes {answer.lead_over(ours):.2f}x as long."
 
 
 def _cause(row: Row) -> str:
-    reason = f"{REASONS[row.protocol]} (inferred)" if row.protocol in REASONS else "open"
+    protocol = protocol_of(_kernel(row)) if _by_linear(row) else row.protocol
+    reason = f"{REASONS[protocol]} (inferred)" if protocol in REASONS else "open"
     return f"{_kernel(row)}: {_launches(row)}{reason}"
+
+
+def protocol_of(kernel: str) -> str:
+    """Of a matmul's kernel, as both languages name it."""
+    file = kernel.partition(".")[0]
+    return PROTOCOLS.get(file, file) + "+pdl" * kernel.endswith("_pdl")
 
 
 def _launches(row: Row) -> str:
@@ -264,8 +303,8 @@ def _tiles(row: Row) -> int:
 
 
 def _kernel(row: Row) -> str:
-    """As both languages name it: 'decompose_k.vector'."""
-    return row.contender.partition("/")[2]
+    """As both languages name it: 'decompose_k.vector'; of `linear` the one that it took."""
+    return _taken(row).partition("/")[2]
 
 
 def _file(row: Row) -> str:

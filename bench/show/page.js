@@ -75,6 +75,20 @@ function whereLine(asked, sizes, apart, dtype, clock) {
     : `Recorded at ${sizes.join("x")}${other} (you asked ${asked.join("x")}), ${D.clocks[clock]}.`;
 }
 
+// As how_far of show/answer.py has it.
+function howFar(asked, sizes) {
+  return ["M", "N", "K"].flatMap((name, i) => {
+    const [one, other] = [asked[i], sizes[i]];
+    const [larger, smaller] = [Math.max(one, other), Math.min(one, other)];
+    if (larger === smaller) return [];
+    if (larger - smaller < D.leastFar * smaller) {
+      return [`Its ${name} is ${larger - smaller} ${other > one ? "more" : "less"} than yours.`];
+    }
+    const times = fixed(larger / smaller, 2).replace(/\.?0+$/, "");
+    return [other > one ? `Its ${name} is ${times}x yours.` : `Your ${name} is ${times}x its ${name}.`];
+  }).join(" ");
+}
+
 // As common/distance.py has it; the layout is that of the kind that is asked for.
 function bytesOfCopies([, n, k], dtype) {
   const elements = $("layout").value === "kn" && !isFourBits() ? [n, k] : [k];
@@ -171,6 +185,7 @@ function answerTo(asked) {
     ...(far ? hint : []),
     ...lines,
     element("p", { id: "where" }, whereLine(asked, taken.slice(0, 3), apart, taken[3], value("clock"))),
+    ...(apart === 0 ? [] : [element("p", { id: "apart" }, howFar(asked, taken.slice(0, 3)))]),
     ...copies,
     ...(far ? [] : hint),
     boxTable(cells, element("thead", {}, element("tr", {}, ...D.cells.map((name) => element("th", { scope: "col" }, name))))),

@@ -117,6 +117,7 @@ def data(files: Files) -> dict[str, Any]:
         "changes": ladder.STEPS,
         "cells": answer.CELLS,
         "far": answer.FAR,
+        "leastFar": answer.LEAST_FAR,
         "notNear": answer.NOT_NEAR,
         "otherCopies": answer.OTHER_COPIES,
         "otherRows": OTHER_ROWS,
