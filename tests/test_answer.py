@@ -371,6 +371,40 @@ def test_rows_at_these_sizes_of_another_kind_are_named_by_their_flags():
     assert answers.answer(kn, files=files).other_flags == ()
 
 
+def test_the_very_sizes_with_other_flags_answer_where_nothing_near_was_recorded():
+    kn = Matmul(64, 64, 16384, layout=Layout.KN)
+    relu, single = replace(kn, epilogue=Epilogue.RELU), replace(kn, dtype=torch.float32, out_dtype=torch.float32)
+    files = {Path("made/rows.jsonl"): [made(name, 9.0, of) for of in (relu, ROUTER) for name in (BASELINE, VECTOR)]}
+    asked = replace(kn, layout=Layout.NK)
+    assert answers.answer(asked, files=files).fastest.problem.name == ROUTER.name
+    taken, found = answers.answered(asked, files=files)
+    said = " ".join(" ".join(screen(taken, found, None, asked)).split())
+    assert found.apart == 0 and found.fastest.problem.name == relu.name
+    assert said.startswith("Nothing near this shape is recorded with --layout nk. It is recorded with --layout kn ")
+    assert "--epilogue relu: this is that answer." in said and NOT_NEAR not in said
+    assert "Recorded at exactly this shape, cold L2." in said and "y = torch.relu(torch.mm(x, weight))" in said
+    files[Path("made/plain.jsonl")] = [made(name, 9.0, kn) for name in (BASELINE, VECTOR)]
+    assert answers.answered(asked, files=files)[1].fastest.problem.name == kn.name  # differs by the layout alone
+    silu = replace(asked, epilogue=Epilogue.SILU)  # of which there is no row of any sizes
+    assert answers.answered(silu, files=files)[1].fastest.problem.name == kn.name
+    files[Path("made/near.jsonl")] = [made(name, 9.0, replace(asked, m=32)) for name in (BASELINE, VECTOR)]
+    assert answers.answered(asked, files=files)[0] is asked
+    with pytest.raises(ValueError, match="no row is of"):  # another precision is no answer
+        answers.answered(single, files=files)
+    with pytest.raises(ValueError, match="no row is of"):
+        answers.answered(replace(asked, n=32, epilogue=Epilogue.SILU), files=files)
+
+
+def test_the_shape_without_flags_is_answered_by_the_rows_that_it_has(capsys):
+    assert run_command(command.main, ["64x64x16384"]) == ExitCode.OK
+    said = capsys.readouterr().out
+    assert said.startswith("Nothing near this shape is recorded with --layout nk. It is recorded with --layout kn:")
+    assert "64x64x16384-bf16-kn, " in said and "matmul(x, weight" in said
+    assert run_command(command.main, ["64x64x16384", "--layout", "kn"]) == ExitCode.OK
+    same = capsys.readouterr().out
+    assert same.splitlines()[0] in said and same[same.index("contender ") :] in said
+
+
 def test_flags_of_what_was_recorded_undo_those_that_were_given():
     half = Matmul(64, 512, 1024, torch.bfloat16, layout=Layout.KN)
     packed = W4A16Matmul(64, 512, 1024)

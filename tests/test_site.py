@@ -193,6 +193,10 @@ def ask(shown, shape, flags):
         ("4x4096x11008", {"op": "w4a16", "language": "triton"}),
         ("64x64x16384", {}),
         ("64x64x16384", {"layout": "kn", "epilogue": "relu"}),
+        ("64x64x16384", {"dtype": "fp32"}),
+        ("64x64x16384", {"dtype": "fp16", "epilogue": "bias"}),
+        ("64x64x16384", {"clock": "warm", "language": "tilus"}),
+        ("4096x4096x4096", {"epilogue": "relu"}),
         ("32x256x7168", {"layout": "kn", "dtype": "fp32"}),
         ("16x8192x8192", {}),
         ("16x256x8192", {"op": "w4a16"}),
@@ -242,6 +246,10 @@ def test_what_was_recorded_beside_is_asked_for_by_a_click(shown):
         *("matmul", "bf16", "kn", "relu")
     ]
     assert "Recorded at exactly this shape" in shown.inner_text("#where")
+    ask(shown, "64x64x16384", {"layout": "nk", "epilogue": "none"})
+    shown.locator("#answered .not-near button").click()
+    assert (shown.input_value("#layout"), shown.input_value("#epilogue")) == ("kn", "none")
+    assert shown.locator("#answered .not-near").count() == 0
     ask(shown, "16x8192x8192", {"layout": "nk", "epilogue": "none"})
     shown.get_by_role("button", name="--op w4a16", exact=True).click()
     assert (shown.input_value("#op"), shown.input_value("#dtype")) == ("w4a16", "fp16")

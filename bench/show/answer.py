@@ -8,14 +8,24 @@ from typing import Any
 from triton_vs_tilus.bench.cli import WIDTH
 from triton_vs_tilus.bench.ops import BASELINES, MATMUL, OPS, W4A16
 from triton_vs_tilus.bench.rows import queries
-from triton_vs_tilus.bench.rows.answers import SIZES, Answer, Product, is_kernel, recorded_with, written_in
+from triton_vs_tilus.bench.rows.answers import (
+    FAR,
+    SIZES,
+    Answer,
+    Product,
+    flags_of,
+    is_kernel,
+    kind_of,
+    recorded_with,
+    written_in,
+)
 from triton_vs_tilus.bench.rows.row import LANGUAGES, TEMPERATURES, Row
 from triton_vs_tilus.common.distance import bytes_of_copies
 
 LEAST_WIDTH = 16  # characters of a column that is wrapped
 LEAST_FAR = 0.05  # of a size, from where the times of it are told, and not the difference
-FAR = 2.0  # apart, from where a time says little
 NOT_NEAR = "No recorded shape is near yours: --measure, on a GPU, times it. The nearest, for orientation only:"
+INSTEAD = "Nothing near this shape is recorded with {asked}. It is recorded with {flags}: this is that answer."
 OTHER_COPIES = "Rows of yours are copied by {yours} bytes at a time, of that one by {there} (notes/cliffs.md)."
 CELLS = ("contender", "us", "x cuBLAS (95 %)", "config")
 CONFIGS = {
@@ -42,9 +52,13 @@ PROTOCOLS = {"decompose_k": "parallel", "semaphore": "serial"}
 MULTIPROCESSORS = 132  # of Hopper: that of common.space, which comes with torch
 
 
-def screen(problem: Product, answer: Answer, language: str | None) -> Iterator[str]:
-    """Lines of at most WIDTH characters. Of a problem that is far from all rows no more than what the nearest took."""
+def screen(problem: Product, answer: Answer, language: str | None, asked: Product | None = None) -> Iterator[str]:
+    """Lines of at most WIDTH characters. Of a problem that is far from all rows no more than what the nearest took.
+    asked: where another problem is answered instead, as rows.answers.answered chooses it."""
     far = answer.apart >= FAR
+    if asked is not None and asked is not problem:
+        said = INSTEAD.format(asked=flags_of(asked) or kind_of(asked), flags=flags_of(problem))
+        yield from wrap(said, WIDTH, break_on_hyphens=False)
     others = recorded_with(answer.other_flags)
     if far:
         yield from wrap(others, WIDTH, break_on_hyphens=False)

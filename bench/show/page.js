@@ -118,10 +118,12 @@ function askFor(flags) {
   answered();
   $("answered").focus();
 }
-// A line whose flags are buttons that ask for them.
+// A button that asks for its flags; a line whose flags are such buttons.
+const flagsButton = (flags) =>
+  element("button", { type: "button", class: "flags", onclick: () => askFor(flags) }, flags);
 function flagged(line) {
   return element("p", {}, ...line.split(/(--\w+ \w+(?: --\w+ \w+)*)/).map((part, i) =>
-    i % 2 ? element("button", { type: "button", class: "flags", onclick: () => askFor(part) }, part) : part));
+    i % 2 ? flagsButton(part) : part));
 }
 
 function boxTable(lines, ...heads) {
@@ -157,31 +159,50 @@ function answered() {
   $("measure").textContent = `python bench/answer.py ${words.join(" ")} --measure`;
 }
 
+// [how far, the answer] of the nearest of a kind's.
+function nearestOf(found, asked) {
+  let apart = Infinity, taken = null;
+  const yours = bytesOfCopies(asked, $("dtype").value);
+  for (const entry of found ?? []) {
+    const distance = gap(entry, asked, bytesOfCopies(entry, entry[3]) !== yours);
+    const better = distance === apart && entry[3] === $("dtype").value && taken[3] !== $("dtype").value;
+    if (distance < apart || better) [apart, taken] = [distance, entry];
+  }
+  return [apart, taken];
+}
+
 function answerTo(asked) {
   const value = (id) => $(id).value;
   const kind = kindAsked();
-  const found = D.answers[`${kind}/${value("clock")}/${value("language")}/${Number($("deterministic").checked)}`];
+  const of = (kind) => D.answers[`${kind}/${value("clock")}/${value("language")}/${Number($("deterministic").checked)}`];
   const beside = D.recordedWith[asked.join("x")]?.[kind];
   const others = beside === undefined || !text(beside) ? [] : [flagged(text(beside))];
-  if (!found) {
+  let [apart, taken] = nearestOf(of(kind), asked);
+  let instead = [];
+  if (apart >= D.far) {  // as rows/answers.py's answered
+    for (const other of D.instead[asked.join("x")]?.[kind] ?? []) {
+      const [, there] = nearestOf((of(other) ?? []).filter((entry) => asked.every((size, i) => size === entry[i])), asked);
+      if (!there) continue;
+      [apart, taken] = [0, there];
+      const [before, after] = D.insteadOf.replace("{asked}", D.flags[kind]).split("{flags}");
+      instead = [element("p", { class: "not-near" }, before, flagsButton(D.flags[other]), after)];
+      break;
+    }
+  }
+  if (!taken) {
     return [element("p", { class: "winner" }, "Nothing recorded."),
       flagged(`No row is of this kind and clock; there are: ${D.kinds[value("op")]}.`), ...others];
   }
-  let apart = Infinity, taken = null;
   const yours = bytesOfCopies(asked, value("dtype"));
-  for (const entry of found) {
-    const distance = gap(entry, asked, bytesOfCopies(entry, entry[3]) !== yours);
-    const better = distance === apart && entry[3] === value("dtype") && taken[3] !== value("dtype");
-    if (distance < apart || better) [apart, taken] = [distance, entry];
-  }
   const there = bytesOfCopies(taken, taken[3]);
   const copies = there === yours ? [] : [element("p", {}, D.otherCopies.replace("{yours}", yours).replace("{there}", there))];
   const [head, cells, elsewhere, why, call, source] = taken[4];
   const far = apart >= D.far;
   const lines = [...(far ? [D.notNear] : []), ...head.map(text)].map((line, i) =>
     element("p", { class: i ? null : far ? "not-near" : "winner" }, ...breakable(line)));
-  const hint = apart === 0 ? [] : others;
+  const hint = apart === 0 && !instead.length ? [] : others;
   return [
+    ...instead,
     ...(far ? hint : []),
     ...lines,
     element("p", { id: "where" }, whereLine(asked, taken.slice(0, 3), apart, taken[3], value("clock"))),
