@@ -35,6 +35,7 @@ from triton_vs_tilus.bench.show.answer import (
     why_lines,
 )
 from triton_vs_tilus.bench.show.answer import cells as table
+from triton_vs_tilus.bench.show.mechanisms import plain
 from triton_vs_tilus.bench.show.regimes import regimes_table
 from triton_vs_tilus.bench.show.tables import mark_fastest
 from triton_vs_tilus.common import space
@@ -201,6 +202,75 @@ def test_why_torch_wins_where_linear_took_it():
     found = answers.answer(ROUTER, files={Path("made/models.jsonl"): [made(BASELINE, 12.0), took]})
     said = "\n".join(screen(ROUTER, found, None))
     assert "Why: linear knows no kernel that wins" in said and "y = torch.mm(x, weight.T)" in said
+
+
+def said_of(*rows, file="made/rows.jsonl", asked=None):
+    asked = rows[0].problem.to_problem() if asked is None else asked
+    return "\n".join(screen(asked, answers.answer(asked, files={Path(file): list(rows)}), None))
+
+
+def test_up_to_four_that_are_as_fast_are_named():
+    names = ["triton/atomic", "triton/cluster", "tilus/atomic", "tilus/cluster", "tilus/stream_k"]
+    rows = [made(BASELINE, 12.0), made(VECTOR, 8.0)]
+    for us, name in enumerate(names[:4], 1):
+        rows.append(made(name, 8.0 + us / 1000))
+    head = " ".join(said_of(*rows).split("\n\n")[0].split())
+    assert f"): {', '.join(names[:4])}. Recorded" in head
+    said = said_of(*rows, made(names[4], 8.01))
+    assert f"): {', '.join(names[:4])} and 1 more. Recorded" in " ".join(said.split())
+    assert max(map(len, said.splitlines())) <= WIDTH
+
+
+def test_where_torch_wins_the_call_is_torchs():
+    took = msgspec.structs.replace(made("torch/linear.triton", 11.99), message=f"{BASELINE}: no kernel is known to win")
+    said = said_of(made(BASELINE, 12.0), took)
+    assert said.startswith("torch.mm: ") and "    y = torch.mm(x, weight.T)\n" in said and "linear(" not in said
+
+
+def test_where_a_reference_wins_the_call_is_of_what_is_as_fast():
+    compiled = made("torch/compile.default", 11.9)
+    said = said_of(made(BASELINE, 12.0), compiled, made(VECTOR, 16.0))
+    told = "    # as fast as torch/compile.default, of which see notes/references.md\n    y = torch.mm(x, weight.T)\n"
+    assert told in said and "import matmul" not in said
+    said = said_of(made(BASELINE, 16.0), compiled, made(VECTOR, 11.95))
+    assert "# as fast as torch/compile.default" in said and "decompose_k import matmul" in said
+    assert "    torch/compile.default: see notes/references.md\n" in said_of(
+        made(BASELINE, 16.0), compiled, made(VECTOR, 16.0)
+    )
+
+
+def test_a_call_says_that_the_output_is_fp32_where_it_is_wider():
+    wider = replace(ROUTER, out_dtype=torch.float32)
+    for name in (BASELINE, VECTOR):
+        calls = [line for line in call_lines(wider, made(name, 9.0, wider)) if line.startswith("    y = ")]
+        assert calls and all("out_dtype=torch.float32" in call for call in calls)
+    assert not any("out_dtype" in line for line in call_lines(ROUTER, made(VECTOR, 9.0)))
+
+
+TORCH_WINS = [
+    ("square.jsonl", Matmul(4096, 4096, 4096), {}, "C alone has tiles for every multiprocessor", "square"),
+    ("rows.jsonl", Matmul(640, 896, 768), {}, "open", "references"),
+    ("square-generated.jsonl", Matmul(640, 896, 768), {}, "open", "square"),
+    ("crossover.jsonl", Matmul(512, 512, 8192), {}, "cuBLAS splits K as well", "crossover"),
+    ("w4a16.jsonl", W4A16Matmul(64, 4096, 4096), {}, "a weight is unpacked once for each 16 rows of A", "w4a16"),
+    ("w4a16.jsonl", W4A16Matmul(16, 512, 512), {}, "open", "references"),
+    ("router.jsonl", ROUTER, {"cublaslt/best": "algorithm id 66, split-K 4, x"}, "cuBLAS splits K too", "references"),
+    ("router.jsonl", ROUTER, {"cublaslt/best": "algorithm id 66, split-K 1, x"}, "open", "references"),
+]
+
+
+@pytest.mark.parametrize(("file", "problem", "messages", "reason", "note"), TORCH_WINS)
+def test_torchs_win_has_the_reason_that_the_notes_have(file, problem, messages, reason, note):
+    baseline = OPS[problem.op].baseline
+    ours = "triton/w4a16.atomic" if problem.op != Matmul.op else VECTOR
+    rows = [made(baseline, 12.0, problem), made(ours, 20.0, problem)]
+    rows += [msgspec.structs.replace(made(name, 12.5, problem), message=said) for name, said in messages.items()]
+    said = said_of(*rows, file=f"made/{file}", asked=problem)
+    why = re.search(r"^Why: (.*)\.$", said, re.MULTILINE)[1]
+    assert why.startswith(reason) and (reason == "open" or why.endswith(("(inferred)", "(measured)")))
+    assert f"More: notes/{note}.md" in said and "1.67x as long (measured)" in said
+    if why.endswith("(inferred)"):
+        assert reason in plain((queries.ROOT / "notes" / f"{note}.md").read_text())
 
 
 def test_of_two_measurements_the_one_with_more_that_may_answer_is_taken():

@@ -1,5 +1,6 @@
 """An answer as a screen: who is fastest and by how much, why, and the lines that call it."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from textwrap import wrap
@@ -22,6 +23,7 @@ from triton_vs_tilus.bench.rows.answers import (
 from triton_vs_tilus.bench.rows.row import LANGUAGES, TEMPERATURES, Row
 from triton_vs_tilus.common.distance import bytes_of_copies
 
+MOST_NAMED = 4  # of those that are as fast
 LEAST_WIDTH = 16  # characters of a column that is wrapped
 LEAST_FAR = 0.05  # of a size, from where the times of it are told, and not the difference
 NOT_NEAR = "No recorded shape is near yours: --measure, on a GPU, times it. The nearest, for orientation only:"
@@ -49,6 +51,9 @@ REASONS = {
 }
 # Of kernels of a matmul, where it is not the file's name: what a row of `linear` lacks, as common.protocol says.
 PROTOCOLS = {"decompose_k": "parallel", "semaphore": "serial"}
+OF_CONTENDERS = {"torch/int4pack_mm": "int4pack_mm shares K within a block, so no blocks meet (inferred)"}
+COMPILED_TO_MM = "compiled to mm"  # says the row of a torch.compile that calls cuBLAS
+FEW_UNPACK = 64  # rows of A, from where unpacking a weight anew is told to cost (notes/w4a16.md)
 MULTIPROCESSORS = 132  # of Hopper: that of common.space, which comes with torch
 
 
@@ -63,7 +68,8 @@ def screen(problem: Product, answer: Answer, language: str | None, asked: Produc
     if far:
         yield from wrap(others, WIDTH, break_on_hyphens=False)
         yield NOT_NEAR
-    yield from head_lines(problem, answer)
+    for line in head_lines(problem, answer):
+        yield from wrap(line, WIDTH, break_on_hyphens=False)
     yield from _where(problem, answer)
     if not far:
         yield from wrap(others, WIDTH, break_on_hyphens=False)
@@ -74,7 +80,7 @@ def screen(problem: Product, answer: Answer, language: str | None, asked: Produc
     if not far:
         yield from why_lines(answer)
         yield ""
-        yield from call_lines(problem, answer.fastest)
+        yield from answer_call_lines(problem, answer)
         yield ""
     yield source_line(answer)
 
@@ -91,9 +97,9 @@ def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
     others = (row for row in answer.joint if row is not fastest)
     as_fast = [_named(row) for row in others if not (_is_torch(row) and _is_torch(fastest))]
     if as_fast:
-        more = f" and {len(as_fast) - 1} more" if len(as_fast) > 1 else ""
+        more = f" and {len(as_fast) - MOST_NAMED} more" if len(as_fast) > MOST_NAMED else ""
         noise = f"{queries.noise(fastest, answer.timing):.1%}".replace("%", " %")
-        yield f"As fast, within run-to-run noise ({noise}): {as_fast[0]}{more}."
+        yield f"As fast, within run-to-run noise ({noise}): {', '.join(as_fast[:MOST_NAMED])}{more}."
 
 
 def source_line(answer: Answer) -> str:
@@ -242,7 +248,7 @@ def _is_torch(row: Row) -> bool:
 
 def why_lines(answer: Answer) -> Iterator[str]:
     """The reason, what goes without a split, how far that fills the GPU, and the note that has more."""
-    fastest, unsplit = answer.fastest, answer.unsplit
+    unsplit = answer.unsplit
     yield from reason_lines(answer)
     if unsplit is not None and unsplit.config is not None:
         tiles = _tiles(unsplit)
@@ -250,21 +256,43 @@ def why_lines(answer: Answer) -> Iterator[str]:
             f"     Without split-K: {answer.us(unsplit):.1f} us, {unsplit.contender}, "
             f"{tiles} {'tile' if tiles == 1 else 'tiles'} of C on {MULTIPROCESSORS} SMs."
         )
-    yield f"     More: notes/{_note(fastest)}.md"
+    yield f"     More: notes/{_note(answer)}.md"
 
 
-def _note(row: Row) -> str:
-    """Of the kernel that a row timed, or that `linear` took."""
-    if is_kernel(row) or (_by_linear(row) and not _is_torch(row)):
-        return _file(row)
-    return "linear" if _by_linear(row) else "references"
+def _note(answer: Answer) -> str:
+    """Of the kernel that is the fastest, or that `linear` took; of what is known of torch's lead."""
+    if is_kernel(answer.fastest) or (_by_linear(answer.fastest) and not _is_torch(answer.fastest)):
+        return _file(answer.fastest)
+    ours = _fastest_of_ours(answer)
+    return "linear" if ours is not None and _is_torch(ours) else torch_reason(answer)[1]
+
+
+def _fastest_of_ours(answer: Answer) -> Row | None:
+    return next((row for row in answer.rows if written_in(row) in LANGUAGES), None)
+
+
+def torch_reason(answer: Answer) -> tuple[str, str]:
+    """Why the fastest, which is no kernel here, is ahead, as a note has it, and which note."""
+    fastest, problem = answer.fastest, answer.fastest.problem
+    if fastest.contender in OF_CONTENDERS:
+        return OF_CONTENDERS[fastest.contender], "w4a16"
+    is_cublas = fastest.contender in (*BASELINES, "cublaslt/best") or fastest.message == COMPILED_TO_MM
+    split = re.search(r"split-K (\d+)", next((row.message for row in answer.rows if "cublaslt/" in row.contender), ""))
+    if is_cublas and split is not None and int(split[1]) > 1:
+        return f"cuBLAS splits K too: cublasLt's fastest has split-K {split[1]} (measured)", "references"
+    if is_cublas and problem.op == W4A16 and problem.m >= FEW_UNPACK:
+        return "a weight is unpacked once for each 16 rows of A (inferred)", "w4a16"
+    if is_cublas and answer.file.stem == "crossover":
+        return "cuBLAS splits K as well (inferred)", "crossover"
+    if is_cublas and problem.op == MATMUL and -(-problem.m // 128) * -(-problem.n // 128) >= MULTIPROCESSORS:
+        return "C alone has tiles for every multiprocessor: no split gains (inferred)", "square"
+    return "open", "square" if answer.file.stem.startswith("square") else "references"
 
 
 def reason_lines(answer: Answer) -> Iterator[str]:
     """What the kernel's protocol spares, and how much longer the next takes; or what `linear` took. Each cause says how
     sure it is: measured, inferred or open. Nothing where no kernel was timed."""
-    fastest = answer.fastest
-    ours = next((row for row in answer.rows if written_in(row) in LANGUAGES), None)
+    fastest, ours = answer.fastest, _fastest_of_ours(answer)
     if is_kernel(fastest):
         yield f"Why: {_cause(fastest)}."
         yield from (f"     {line}" for line in _next_lines(answer))
@@ -276,7 +304,10 @@ def reason_lines(answer: Answer) -> Iterator[str]:
         there = _measured_at(fastest)
         yield f"     for its time at {there}, where each kernel was timed." if there else "     by a rule of thumb."
     elif ours is not None:
-        yield f"Why: open. The fastest kernel here, {_named(ours)}, takes {answer.lead_over(ours):.2f}x as long."
+        reason = torch_reason(answer)[0]
+        yield f"Why: {reason}."
+        of_unsplit = ours is answer.unsplit and reason != "open" and ours not in answer.joint
+        yield f"     The fastest kernel here, {_named(ours)}: {_lead(answer, ours)}{'; why: open' * of_unsplit}."
 
 
 def _cause(row: Row) -> str:
@@ -325,6 +356,16 @@ def _file(row: Row) -> str:
     return _kernel(row).partition(".")[0]
 
 
+def answer_call_lines(problem: Product, answer: Answer) -> Iterator[str]:
+    """The call of the fastest; where that is a reference, of the first kernel here, or baseline, that is as fast."""
+    fastest = answer.fastest
+    ready = (row for row in answer.joint if written_in(row) in LANGUAGES or row.contender in BASELINES)
+    row = next(ready, fastest)
+    if row is not fastest:
+        yield f"    # as fast as {fastest.contender}, of which see notes/references.md"
+    yield from call_lines(problem, row)
+
+
 def call_lines(problem: Product, row: Row) -> Iterator[str]:
     """Of the kernel itself; and of the one call that takes what is known to win."""
     quantized, epilogue = problem.op == W4A16, problem.fields.get("epilogue", "none")
@@ -333,12 +374,12 @@ def call_lines(problem: Product, row: Row) -> Iterator[str]:
             yield "    from triton_vs_tilus.common.epilogue import Epilogue"
         names = "lay_out, matmul" if quantized else "matmul"
         yield f"    from triton_vs_tilus.kernels_{row.language}.{_file(row)} import {names}"
-    if is_kernel(row) or row.contender in BASELINES:
+    if is_kernel(row) or _is_torch(row):
         weight = "  # a common.quantization.GPTQWeight" if quantized else ""
         yield f"    y = {expression(problem, row)}{weight}"
     elif written_in(row) not in LANGUAGES:
         yield f"    {row.contender}: see notes/references.md"
-    if quantized or problem.fields["layout"] != "nk" or epilogue == "scale":
+    if quantized or problem.fields["layout"] != "nk" or epilogue == "scale" or _is_torch(row):
         return
     if written_in(row) in LANGUAGES:
         if is_kernel(row):
@@ -349,7 +390,8 @@ def call_lines(problem: Product, row: Row) -> Iterator[str]:
 
 
 def expression(problem: Product, row: Row) -> str:
-    """The call of what a row timed, a kernel of either language, `linear` of one or the baseline."""
+    """The call of what a row timed, a kernel of either language, `linear` of one or the baseline, which is also what
+    `linear` took where it took torch."""
     variant = f', variant="{row.variant}"' if row.variant else ""
     if problem.op == W4A16:
         if row.language in LANGUAGES:
@@ -358,13 +400,14 @@ def expression(problem: Product, row: Row) -> str:
     weight = "weight.T" if problem.fields["layout"] == "nk" else "weight"
     epilogue = problem.fields["epilogue"]
     has_bias, activation = steps(epilogue)
+    wider = _wider(problem)
     if row.language in LANGUAGES:
         bias = ", bias=bias" if has_bias else ""
         fused = f", epilogue=Epilogue.{epilogue.upper()}" if epilogue != "none" else ""
-        return f"matmul(x, {weight}{bias}{fused}{variant})"
-    if written_in(row) in LANGUAGES:
+        return f"matmul(x, {weight}{bias}{fused}{wider}{variant})"
+    if written_in(row) in LANGUAGES and not _is_torch(row):
         return _linear_call(problem)
-    product = f"torch.addmm(bias, x, {weight})" if has_bias else f"torch.mm(x, {weight})"
+    product = f"torch.addmm(bias, x, {weight}{wider})" if has_bias else f"torch.mm(x, {weight}{wider})"
     return f"torch.{activation}({product})" if activation else product
 
 
@@ -373,7 +416,12 @@ def _linear_call(problem: Product) -> str:
     has_bias, activation = steps(problem.fields["epilogue"])
     bias = ", bias" if has_bias else ""
     activated = f', activation="{activation}"' if activation else ""
-    return f"linear(x, {weight}{bias}{activated})"
+    return f"linear(x, {weight}{bias}{activated}{_wider(problem)})"
+
+
+def _wider(problem: Product) -> str:
+    fields = problem.fields
+    return ", out_dtype=torch.float32" if fields["out_dtype"] == "fp32" != fields["dtype"] else ""
 
 
 def steps(epilogue: str) -> tuple[bool, str]:

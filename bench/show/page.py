@@ -352,7 +352,7 @@ def _answer(
             for title, lines in answer.beside(found, language)
         ],
         [strings[line.removeprefix("Why:").strip()] for line in answer.why_lines(found)],
-        strings["\n".join(line.removeprefix("    ") for line in answer.call_lines(problem, found.fastest))],
+        strings["\n".join(line.removeprefix("    ") for line in answer.answer_call_lines(problem, found))],
         strings[answer.source_line(found)],
     ]
 
