@@ -192,7 +192,7 @@ def test_linear_answers_where_no_kernel_was_timed_by_name():
     assert answers.answer(ROUTER, files=files).fastest.contender == VECTOR
     there = msgspec.structs.replace(took, problem=models[0].problem, message=took.message.replace("32x", "33x"))
     (line,) = [line for line in table(replace(found, rows=(there, models[0])), None) if "linear" in line[0]]
-    assert line[3] == "searched for that shape"
+    assert line[3] == f"searched for that shape, by the kernel of {there.time[:10]}"
     with pytest.raises(ValueError, match="no row is of"):  # it is not deterministic where it chooses by itself
         answers.answer(nearer, deterministic=True, files={Path("made/models.jsonl"): models})
 
@@ -371,6 +371,10 @@ def test_every_line_of_the_table_has_its_times_cublas():
     cut_off = answers.answer(ROUTER, files={Path("made/rows.jsonl"): [rows[0], lead]})
     told = {label: config for label, *_, config in table(cut_off, None)}
     assert told[f"best triton: {VECTOR}"] == "searched for that shape; tried 4 of 238 configs, out of time"
+    old = msgspec.structs.replace(lead, search=None, time="2026-11-22T10:00:00+00:00")
+    before = answers.answer(ROUTER, files={Path("made/rows.jsonl"): [rows[0], old]})
+    told = {label: config for label, *_, config in table(before, None)}
+    assert told[f"best triton: {VECTOR}"] == "searched for that shape, by the kernel of 2026-11-22"
     assert all(times for _, times, _ in cells.values())
     assert max(map(len, table_lines(found, None))) <= 100
 

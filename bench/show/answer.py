@@ -37,6 +37,7 @@ CONFIGS = {
     "nearest": "borrowed from another shape or GPU",
     "heuristic": "by rule",
 }
+SEARCHED_THEN = "searched for that shape, by the kernel of {day}"
 # What each protocol spares or gains. Nothing in a row shows that this is what makes it the fastest.
 REASONS = {
     "data_parallel": "no partial sums",
@@ -213,12 +214,17 @@ def _times(answer: Answer, row: Row) -> str:
 
 
 def _config(row: Row) -> str:
-    """Where a kernel's config is from, also of one that `linear` took."""
+    """Where a kernel's config is from, also of one that `linear` took. A row without a record of the search does not
+    tell which kernel was searched: it says the day of the row."""
     if is_kernel(row):
-        return "; ".join(filter(None, [CONFIGS.get(row.config_source or "", ""), str(row.search or "")]))
-    if not _by_linear(row) or _is_torch(row):
+        source = row.config_source or ""
+    elif _by_linear(row) and not _is_torch(row):
+        source = "tuned" if _measured_at(row) == row.problem.name else "nearest"
+    else:
         return ""
-    return CONFIGS["tuned" if _measured_at(row) == row.problem.name else "nearest"]
+    if source == "tuned" and row.search is None:
+        return SEARCHED_THEN.format(day=row.time[:10])
+    return "; ".join(filter(None, [CONFIGS.get(source, ""), str(row.search or "")]))
 
 
 def _named(row: Row) -> str:
