@@ -598,6 +598,35 @@ def test_lines_are_toggled_and_a_marker_tells_its_row(shown):
     )
 
 
+def test_pointing_at_the_plot_tells_all_lines_at_the_nearest_size(shown):
+    """Also those whose markers others cover, at every size."""
+    (rows,) = queries.recorded(page.FIRST).values()
+    best = matrix.bests(rows, "cold")
+    chart = shown.locator("#chart svg[role=group]")
+    covered = 0
+    for name in dict.fromkeys(row.problem.name for row in rows):
+        marks = shown.locator(f'#chart .mark[aria-label*=" {name}: "]')
+        assert marks.count() == 3  # torch.mm, and the best of each language; the floor has none
+        chart.scroll_into_view_if_needed()
+        box, frame = marks.first.bounding_box(), chart.bounding_box()
+        middle = box["x"] + box["width"] / 2
+        shown.mouse.move(middle + 3, frame["y"] + 0.4 * frame["height"])
+        told = shown.inner_text("#point")
+        for language in ("triton", "tilus"):
+            of_language = best[(best.language == language) & (best.problem == name)].sort_values("median_us").iloc[0]
+            row = next(row for row in rows if (row.contender, row.problem.name) == (of_language.contender, name))
+            assert f"best {language}, {row.contender} {name}: {of_language.median_us:.2f} us" in told
+            assert row.command in told
+        assert f"torch/mm {name}: " in told and f"floor {name}: " in told and told.count(" us") == 4
+        covered += marks.evaluate_all("""(marks) => marks.some((mark) => {
+            const { x, y, width, height } = mark.getBoundingClientRect();
+            return !mark.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+        })""")
+    assert covered
+    marks.first.focus()
+    assert shown.inner_text("#point").count("python bench/compare.py") == 1
+
+
 def test_rows_are_sorted_searched_and_downloaded(shown, tmp_path):
     shown.click("#all th:nth-child(4) button")
     times = [float(text) for text in shown.locator("#all tbody td:nth-child(4)").all_inner_texts() if text]

@@ -524,7 +524,8 @@ function latency() {
     element("input", { type: "checkbox", value: one.name, ...(one.on ? { checked: "" } : {}),
       onchange: (event) => choose(one, event.target.checked) }),
     keyOf(one), one.label)));
-  $("point").replaceChildren(element("p", { class: "small" }, "Point at a marker, or Tab to it: its config, interval and command."));
+  $("point").replaceChildren(element("p", { class: "small" },
+    `Point at the plot: all its lines at the nearest ${axis.toUpperCase()}. Tab to a marker: that one alone.`));
   if (!us.length) return $("chart").replaceChildren(element("p", {}, "No line is chosen, or none was timed so."));
   const sizes = problems.map(size);
   const { svg, x, y } = frameOf(`Latency in microseconds by ${axis.toUpperCase()}, ${D.clocks[state.clock]}`,
@@ -532,6 +533,24 @@ function latency() {
   if (state.problem !== null && problems.includes(state.problem)) {
     const at = x(size(state.problem));
     svg.append(drawn("line", { class: "grid", x1: at, x2: at, y1: 22, y2: y(Math.min(...us) / 1.1), "stroke-width": 6 }));
+  }
+  const guide = drawn("line", { class: "grid", x1: 0, x2: 0, y1: 22, y2: y(Math.min(...us) / 1.1), visibility: "hidden" });
+  svg.append(guide);
+  let pointed = null;
+  const tellAt = (problem) => {
+    if (problem === pointed) return;
+    pointed = problem;
+    for (const end of ["x1", "x2"]) guide.setAttribute(end, x(size(problem)));
+    guide.setAttribute("visibility", "visible");
+    tellAll(problem, shown);
+  };
+  for (const event of ["pointermove", "pointerdown"]) {
+    svg.addEventListener(event, ({ clientX }) => {
+      const { left, width } = svg.getBoundingClientRect();
+      const at = (clientX - left) / width * svg.viewBox.baseVal.width;
+      const far = (problem) => Math.abs(x(size(problem)) - at);
+      tellAt(problems.reduce((best, problem) => far(problem) < far(best) ? problem : best));
+    });
   }
   for (const one of shown) {
     const places = one.points.map(([problem, row]) => [x(size(problem)), y(value(one, row))]);
@@ -541,7 +560,11 @@ function latency() {
     if (!one.shape) continue;
     const marks = one.points.map(([problem, row], i) => markOf(
       `${one.label}, ${nameOf(problem)}: ${fixed(row.timing[state.clock].us, 2)} us, ${row.contender}${row.hollow ? `, ${D.unsearched}` : ""}`,
-      () => tell(row), drawn("circle", { class: "ring", cx: places[i][0], cy: places[i][1], r: 11 }),
+      (event) => {
+        if (event?.type === "pointerenter") return tellAt(problem);  // a marker may cover others
+        pointed = null;
+        tell(row);
+      }, drawn("circle", { class: "ring", cx: places[i][0], cy: places[i][1], r: 11 }),
       markerOf(one, ...places[i], row.hollow)));
     rove([marks]);
     svg.append(...marks);
@@ -551,12 +574,28 @@ function latency() {
 }
 
 function tell(row) {
+  $("point").replaceChildren(...told(row, row.contender));
+}
+
+// What all these lines have at a problem, the fastest first; lines that share a row are told together.
+function tellAll(problem, lines) {
+  const at = lines.flatMap((one) => one.points.filter(([place]) => place === problem).map(([, row]) => [one, row]));
+  const labels = new Map();
+  for (const [one, row] of at) if (one.shape) labels.set(row, [...(labels.get(row) ?? []), one.label]);
+  const rows = [...labels.keys()].sort((a, b) => a.timing[state.clock].us - b.timing[state.clock].us);
+  const floor = at.find(([one]) => !one.shape);
+  $("point").replaceChildren(
+    ...rows.flatMap((row) => told(row, [...new Set([...labels.get(row), row.contender])].join(", "))),
+    ...(floor ? [element("p", {}, element("b", {}, "floor"), ` ${nameOf(problem)}: ${fixed(floor[1].timing[state.clock].floor, 2)} us`)] : []));
+}
+
+function told(row, label) {
   const t = row.timing[state.clock];
   const times = isBaseline(row) ? "the baseline" : `${fixed(t.speedup, 2)}x the baseline (${fixed(t.low, 2)}-${fixed(t.high, 2)})`;
   const config = row.config ? `${row.config} (${row.from}${row.hollow ? `: ${D.unsearched}` : ""})` : "no config";
-  $("point").replaceChildren(
-    element("p", {}, element("b", {}, row.contender), ` ${nameOf(row.problem)}: ${fixed(t.us, 2)} us (${fixed(t.q1, 2)}-${fixed(t.q3, 2)}), ${times}`),
-    element("p", {}, config), element("p", {}, element("code", {}, row.command)));
+  return [
+    element("p", {}, element("b", {}, label), ` ${nameOf(row.problem)}: ${fixed(t.us, 2)} us (${fixed(t.q1, 2)}-${fixed(t.q3, 2)}), ${times}`),
+    element("p", {}, config), element("p", {}, element("code", {}, row.command))];
 }
 
 // --- tilus over Triton, at one config ---------------------------------------------------------------------------
