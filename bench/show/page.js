@@ -185,7 +185,7 @@ function answerTo(asked) {
       if (!there) continue;
       [apart, taken] = [0, there];
       const [before, after] = D.insteadOf.replace("{asked}", D.flags[kind]).split("{flags}");
-      instead = [element("p", { class: "not-near" }, before, flagsButton(D.flags[other]), after)];
+      instead = [element("p", { class: "instead" }, before, flagsButton(D.flags[other]), after)];
       break;
     }
   }
