@@ -69,8 +69,7 @@ def screen(problem: Product, answer: Answer, language: str | None, asked: Produc
     if far:
         yield from wrap(others, WIDTH, break_on_hyphens=False)
         yield NOT_NEAR
-    for line in head_lines(problem, answer):
-        yield from wrap(line, WIDTH, break_on_hyphens=False)
+    yield from narrow_head_lines(problem, answer)
     yield from _where(problem, answer)
     if not far:
         yield from wrap(others, WIDTH, break_on_hyphens=False)
@@ -86,8 +85,14 @@ def screen(problem: Product, answer: Answer, language: str | None, asked: Produc
     yield source_line(answer)
 
 
+def narrow_head_lines(problem: Product, answer: Answer) -> Iterator[str]:
+    """`head_lines` of at most WIDTH characters."""
+    for line in head_lines(problem, answer):
+        yield from wrap(line, WIDTH, break_on_hyphens=False)
+
+
 def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
-    """The fastest, and who is as fast."""
+    """The fastest, and who is as fast: a line each."""
     fastest, baseline = answer.fastest, answer.baseline
     of_torch = _in_torch(problem)
     if _is_torch(fastest):
