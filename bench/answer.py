@@ -5,7 +5,8 @@
     python bench/answer.py 16x8192x8192 --op w4a16
     python bench/answer.py 16x256x7168-bf16-nk
 
-Times are those of the nearest problem that was recorded, and the answer says how far that is. Needs no GPU. With one,
+Times are those of the nearest problem that was recorded, and the answer says how far that is. Where none is near and
+the sizes were recorded with another layout or epilogue, the answer is of that, and says so. Needs no GPU. With one,
 --measure times the few that the answer names at the very problem, by bench/compare.py.
 """
 
@@ -69,10 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     files = queries.recorded()
     try:
         problem = problem_of(args, files)
-        found = answers.answer(problem, args.clock, languages, args.deterministic, args.device, files)
+        taken, found = answers.answered(problem, args.clock, languages, args.deterministic, args.device, files)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    for line in screen(problem, found, args.language):
+    for line in screen(taken, found, args.language, problem):
         print(line)
     return measured(problem, found, args.clock) if args.measure else ExitCode.OK
 

@@ -27,12 +27,15 @@ from triton_vs_tilus.bench.show.answer import (
     REASONS,
     beside,
     call_lines,
+    how_far,
+    protocol_of,
     screen,
     steps,
     table_lines,
     why_lines,
 )
 from triton_vs_tilus.bench.show.answer import cells as table
+from triton_vs_tilus.bench.show.mechanisms import plain
 from triton_vs_tilus.bench.show.regimes import beside_table, regimes_table
 from triton_vs_tilus.bench.show.tables import mark_fastest
 from triton_vs_tilus.common import space
@@ -191,12 +194,14 @@ def test_linear_answers_where_no_kernel_was_timed_by_name():
     said = "\n".join(screen(nearer, found, None))
     assert said.startswith(f"{VECTOR} by linear: 7.0 us, ")
     assert re.search(rf"best triton: {VECTOR} by linear +7.0 .* borrowed from another", said)
-    assert "a call of this project's linear, torch/linear.triton." in said and "import matmul" not in said
+    assert "Why: decompose_k.vector: no split waits for another (inferred).\n" in said and "import matmul" not in said
+    assert f"this kernel of triton\n     for its time at {ROUTER.name}, where each kernel was timed.\n" in said
+    assert "More: notes/decompose_k.md" in said
     assert "    from triton_vs_tilus.kernels_triton import linear   # picks a kernel or torch.mm" in said
     assert answers.answer(ROUTER, files=files).fastest.contender == VECTOR
     there = msgspec.structs.replace(took, problem=models[0].problem, message=took.message.replace("32x", "33x"))
     (line,) = [line for line in table(replace(found, rows=(there, models[0])), None) if "linear" in line[0]]
-    assert line[3] == "searched for that shape"
+    assert line[3] == f"searched for that shape, by the kernel of {there.time[:10]}"
     with pytest.raises(ValueError, match="no row is of"):  # it is not deterministic where it chooses by itself
         answers.answer(nearer, deterministic=True, files={Path("made/models.jsonl"): models})
 
@@ -206,6 +211,75 @@ def test_why_torch_wins_where_linear_took_it():
     found = answers.answer(ROUTER, files={Path("made/models.jsonl"): [made(BASELINE, 12.0), took]})
     said = "\n".join(screen(ROUTER, found, None))
     assert "Why: linear knows no kernel that wins" in said and "y = torch.mm(x, weight.T)" in said
+
+
+def said_of(*rows, file="made/rows.jsonl", asked=None):
+    asked = rows[0].problem.to_problem() if asked is None else asked
+    return "\n".join(screen(asked, answers.answer(asked, files={Path(file): list(rows)}), None))
+
+
+def test_up_to_four_that_are_as_fast_are_named():
+    names = ["triton/atomic", "triton/cluster", "tilus/atomic", "tilus/cluster", "tilus/stream_k"]
+    rows = [made(BASELINE, 12.0), made(VECTOR, 8.0)]
+    for us, name in enumerate(names[:4], 1):
+        rows.append(made(name, 8.0 + us / 1000))
+    head = " ".join(said_of(*rows).split("\n\n")[0].split())
+    assert f"): {', '.join(names[:4])}. Recorded" in head
+    said = said_of(*rows, made(names[4], 8.01))
+    assert f"): {', '.join(names[:4])} and 1 more. Recorded" in " ".join(said.split())
+    assert max(map(len, said.splitlines())) <= WIDTH
+
+
+def test_where_torch_wins_the_call_is_torchs():
+    took = msgspec.structs.replace(made("torch/linear.triton", 11.99), message=f"{BASELINE}: no kernel is known to win")
+    said = said_of(made(BASELINE, 12.0), took)
+    assert said.startswith("torch.mm: ") and "    y = torch.mm(x, weight.T)\n" in said and "linear(" not in said
+
+
+def test_where_a_reference_wins_the_call_is_of_what_is_as_fast():
+    compiled = made("torch/compile.default", 11.9)
+    said = said_of(made(BASELINE, 12.0), compiled, made(VECTOR, 16.0))
+    told = "    # as fast as torch/compile.default, of which see notes/references.md\n    y = torch.mm(x, weight.T)\n"
+    assert told in said and "import matmul" not in said
+    said = said_of(made(BASELINE, 16.0), compiled, made(VECTOR, 11.95))
+    assert "# as fast as torch/compile.default" in said and "decompose_k import matmul" in said
+    assert "    torch/compile.default: see notes/references.md\n" in said_of(
+        made(BASELINE, 16.0), compiled, made(VECTOR, 16.0)
+    )
+
+
+def test_a_call_says_that_the_output_is_fp32_where_it_is_wider():
+    wider = replace(ROUTER, out_dtype=torch.float32)
+    for name in (BASELINE, VECTOR):
+        calls = [line for line in call_lines(wider, made(name, 9.0, wider)) if line.startswith("    y = ")]
+        assert calls and all("out_dtype=torch.float32" in call for call in calls)
+    assert not any("out_dtype" in line for line in call_lines(ROUTER, made(VECTOR, 9.0)))
+
+
+TORCH_WINS = [
+    ("square.jsonl", Matmul(4096, 4096, 4096), {}, "C alone has tiles for every multiprocessor", "square"),
+    ("rows.jsonl", Matmul(640, 896, 768), {}, "open", "references"),
+    ("square-generated.jsonl", Matmul(640, 896, 768), {}, "open", "square"),
+    ("crossover.jsonl", Matmul(512, 512, 8192), {}, "cuBLAS splits K as well", "crossover"),
+    ("w4a16.jsonl", W4A16Matmul(64, 4096, 4096), {}, "a weight is unpacked once for each 16 rows of A", "w4a16"),
+    ("w4a16.jsonl", W4A16Matmul(16, 512, 512), {}, "open", "references"),
+    ("router.jsonl", ROUTER, {"cublaslt/best": "algorithm id 66, split-K 4, x"}, "cuBLAS splits K too", "references"),
+    ("router.jsonl", ROUTER, {"cublaslt/best": "algorithm id 66, split-K 1, x"}, "open", "references"),
+]
+
+
+@pytest.mark.parametrize(("file", "problem", "messages", "reason", "note"), TORCH_WINS)
+def test_torchs_win_has_the_reason_that_the_notes_have(file, problem, messages, reason, note):
+    baseline = OPS[problem.op].baseline
+    ours = "triton/w4a16.atomic" if problem.op != Matmul.op else VECTOR
+    rows = [made(baseline, 12.0, problem), made(ours, 20.0, problem)]
+    rows += [msgspec.structs.replace(made(name, 12.5, problem), message=said) for name, said in messages.items()]
+    said = said_of(*rows, file=f"made/{file}", asked=problem)
+    why = re.search(r"^Why: (.*)\.$", said, re.MULTILINE)[1]
+    assert why.startswith(reason) and (reason == "open" or why.endswith(("(inferred)", "(measured)")))
+    assert f"More: notes/{note}.md" in said and "1.67x as long (measured)" in said
+    if why.endswith("(inferred)"):
+        assert reason in plain((queries.ROOT / "notes" / f"{note}.md").read_text())
 
 
 def test_of_two_measurements_the_one_with_more_that_may_answer_is_taken():
@@ -230,6 +304,39 @@ def test_every_call_of_a_weight_of_four_bits_is_narrow():
 
 def test_every_protocol_has_its_reason():
     assert set(REASONS) == {protocol.value for protocol in Protocol} - {"library", "unknown"}
+
+
+def test_a_kernels_name_tells_its_protocol():
+    kernels = [each for each in contenders.all_contenders() if each.op == Matmul.op and each.language in LANGUAGES]
+    assert len(kernels) > 20
+    for each in kernels:
+        assert protocol_of(each.full_name.partition("/")[2]) == each.protocol.value, each.full_name
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ((16, 256, 7168), "Its M is 2x yours."),
+        ((48, 256, 7168), "Your M is 1.5x its M."),
+        ((24, 256, 7170), "Its M is 1.33x yours. Its K is 2 less than yours."),
+        ((32, 250, 716800), "Its N is 6 more than yours. Your K is 100x its K."),
+        ((32, 256, 7168), ""),
+    ],
+)
+def test_how_far_the_recorded_shape_is_is_told_size_by_size(asked, told):
+    yours, there = (dict(zip("mnk", sizes, strict=True)) for sizes in (asked, (32, 256, 7168)))
+    assert how_far(yours, there) == told
+
+
+def test_the_documented_example_has_a_cause_a_note_and_its_distance(capsys):
+    assert "answer.py 32x160x5120 " in command.__doc__
+    assert run_command(command.main, ["32x160x5120"]) == ExitCode.OK
+    said = capsys.readouterr().out
+    kernel = re.match(r"(?:triton|tilus)/(\S+) by linear: ", said)[1]
+    assert f"Why: {kernel}: {REASONS[protocol_of(kernel)]} (inferred)." in said
+    assert "Its M is 2x yours.\n" in said
+    note = re.search(r"More: (notes/\S+)", said)[1]
+    assert note == f"notes/{kernel.partition('.')[0]}.md" and (queries.ROOT / note).exists()
 
 
 def kernel(contender: str, us: float, protocol: str, launches: int, problem=ROUTER):
@@ -273,6 +380,10 @@ def test_every_line_of_the_table_has_its_times_cublas():
     cut_off = answers.answer(ROUTER, files={Path("made/rows.jsonl"): [rows[0], lead]})
     told = {label: config for label, *_, config in table(cut_off, None)}
     assert told[f"best triton: {VECTOR}"] == "searched for that shape; tried 4 of 238 configs, out of time"
+    old = msgspec.structs.replace(lead, search=None, time="2026-11-22T10:00:00+00:00")
+    before = answers.answer(ROUTER, files={Path("made/rows.jsonl"): [rows[0], old]})
+    told = {label: config for label, *_, config in table(before, None)}
+    assert told[f"best triton: {VECTOR}"] == "searched for that shape, by the kernel of 2026-11-22"
     assert all(times for _, times, _ in cells.values())
     assert max(map(len, table_lines(found, None))) <= 100
 
@@ -341,6 +452,40 @@ def test_rows_at_these_sizes_of_another_kind_are_named_by_their_flags():
     with pytest.raises(ValueError, match=r"\. Recorded at this shape with --layout kn, --layout kn --epilogue relu\.$"):
         answers.answer(replace(asked, epilogue=Epilogue.RELU), files=files)
     assert answers.answer(kn, files=files).other_flags == ()
+
+
+def test_the_very_sizes_with_other_flags_answer_where_nothing_near_was_recorded():
+    kn = Matmul(64, 64, 16384, layout=Layout.KN)
+    relu, single = replace(kn, epilogue=Epilogue.RELU), replace(kn, dtype=torch.float32, out_dtype=torch.float32)
+    files = {Path("made/rows.jsonl"): [made(name, 9.0, of) for of in (relu, ROUTER) for name in (BASELINE, VECTOR)]}
+    asked = replace(kn, layout=Layout.NK)
+    assert answers.answer(asked, files=files).fastest.problem.name == ROUTER.name
+    taken, found = answers.answered(asked, files=files)
+    said = " ".join(" ".join(screen(taken, found, None, asked)).split())
+    assert found.apart == 0 and found.fastest.problem.name == relu.name
+    assert said.startswith("Nothing near this shape is recorded with --layout nk. It is recorded with --layout kn ")
+    assert "--epilogue relu: this is that answer." in said and NOT_NEAR not in said
+    assert "Recorded at exactly this shape, cold L2." in said and "y = torch.relu(torch.mm(x, weight))" in said
+    files[Path("made/plain.jsonl")] = [made(name, 9.0, kn) for name in (BASELINE, VECTOR)]
+    assert answers.answered(asked, files=files)[1].fastest.problem.name == kn.name  # differs by the layout alone
+    silu = replace(asked, epilogue=Epilogue.SILU)  # of which there is no row of any sizes
+    assert answers.answered(silu, files=files)[1].fastest.problem.name == kn.name
+    files[Path("made/near.jsonl")] = [made(name, 9.0, replace(asked, m=32)) for name in (BASELINE, VECTOR)]
+    assert answers.answered(asked, files=files)[0] is asked
+    with pytest.raises(ValueError, match="no row is of"):  # another precision is no answer
+        answers.answered(single, files=files)
+    with pytest.raises(ValueError, match="no row is of"):
+        answers.answered(replace(asked, n=32, epilogue=Epilogue.SILU), files=files)
+
+
+def test_the_shape_without_flags_is_answered_by_the_rows_that_it_has(capsys):
+    assert run_command(command.main, ["64x64x16384"]) == ExitCode.OK
+    said = capsys.readouterr().out
+    assert said.startswith("Nothing near this shape is recorded with --layout nk. It is recorded with --layout kn:")
+    assert "64x64x16384-bf16-kn, " in said and "matmul(x, weight" in said
+    assert run_command(command.main, ["64x64x16384", "--layout", "kn"]) == ExitCode.OK
+    same = capsys.readouterr().out
+    assert same.splitlines()[0] in said and same[same.index("contender ") :] in said
 
 
 def test_flags_of_what_was_recorded_undo_those_that_were_given():

@@ -11,6 +11,7 @@ from made_rows import FP32, VECTOR, one_launch, router_rows, row
 from msgspec.structs import replace
 
 from triton_vs_tilus.bench import contenders, workloads
+from triton_vs_tilus.bench.ops import BASELINES
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.journal import Journal, to_line
 from triton_vs_tilus.bench.rows.row import (
@@ -22,7 +23,7 @@ from triton_vs_tilus.bench.rows.row import (
     Launch,
     Verdict,
 )
-from triton_vs_tilus.bench.show import docs, plots, resources
+from triton_vs_tilus.bench.show import docs, plots, resources, winners
 from triton_vs_tilus.bench.show.claims import counted, figures, listed
 from triton_vs_tilus.bench.show.ladder import STEPS
 from triton_vs_tilus.common import tuned
@@ -652,6 +653,55 @@ def test_a_problem_at_which_the_other_language_leads_is_of_another_rule(results,
     two_runs(tmp_path, (1, 6.0, 9.0), (8, 9.0, 8.0))
     with pytest.raises(ValueError, match=f"tilus leads {VECTOR} at 8x256x7168-bf16-nk"):
         docs.which_kernel("h200", ["router-nk:*"])
+
+
+def test_a_problem_at_which_the_kernel_to_take_is_not_as_fast_as_the_fastest_is_of_another_rule(results, tmp_path):
+    """At T = 8 tilus is level by another kernel than the one that the rule would name."""
+    two_runs(tmp_path, (1, 8.0, 8.1), (8, 8.0, 8.7))
+    file = Journal(tmp_path / "results" / "h200" / "router-nk.jsonl")
+    file.append(row("tilus/cluster", 1, 9.0))
+    file.append(row("tilus/cluster", 8, 8.2))
+    with pytest.raises(ValueError, match=rf"not among the joint fastest: {FP32} at 8x256x7168-bf16-nk: another rule's"):
+        docs.which_kernel("h200", ["router-nk:*"])
+    assert [line[2] for line in docs.which_kernel("h200", ["router-nk:1x*", "router-nk:8x*"]).lines] == [
+        f"{VECTOR} or {FP32}",
+        f"{VECTOR} or tilus/cluster",
+    ]
+
+
+def test_torch_is_not_named_where_a_kernel_is_faster(results, tmp_path):
+    """In the mean torch.mm is faster; at T = 8 the kernel is."""
+    two_runs(tmp_path, (1, 16.0, 20.0), (8, 8.0, 9.0))
+    with pytest.raises(ValueError, match=r"not among the joint fastest: torch/mm at 8x256x7168-bf16-nk"):
+        docs.which_kernel("h200", ["router-nk:*"])
+
+
+def test_each_name_that_the_map_gives_is_among_the_joint_fastest_of_the_answer():
+    (rules,) = re.findall(r"<!-- map:h200 (.*?) -->", (queries.ROOT / "notes" / "README.md").read_text())
+    files, named = queries.recorded("h200:*"), 0
+    for rule, line in zip(rules.split(), docs.which_kernel("h200", rules.split()).lines, strict=True):
+        take = line[2].partition(";")[0]
+        either = take.removeprefix("either: ")
+        names = [f"{language}/{either}" for language in ("triton", "tilus")] if either != take else take.split(" or ")
+        for of_rule in docs._answers("map", "h200", rule):
+            joint = {row.contender for row in answers.answer(of_rule.fastest.problem, files=files).joint}
+            wanted = [joint & BASELINES if name == "torch.mm" else name in joint for name in names]
+            assert all(wanted), (of_rule.fastest.problem.name, take, joint)
+            named += 1
+    assert named > 100
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        ([8, 128], "8, 128"),
+        ([16, 32, 64], "16 to 64"),
+        ([8, 16, 64], "8, 16, 64"),
+        ([8, 16, 64, 128, 256], "8 to 256 without 32"),
+    ],
+)
+def test_sizes_of_a_rule_are_a_range_where_most_of_those_known_are_among_them(sizes, told):
+    assert winners._range(sizes, [1, 8, 16, 32, 64, 128, 256]) == told
 
 
 @pytest.mark.parametrize(

@@ -188,9 +188,15 @@ def ask(shown, shape, flags):
         ("3000x17x100", {"layout": "kn", "dtype": "fp16"}),
         ("16x8192x8192", {"op": "w4a16"}),
         ("32x256x7170", {}),
+        ("32x160x5120", {}),
+        ("33x257x2048", {"deterministic": True}),
         ("4x4096x11008", {"op": "w4a16", "language": "triton"}),
         ("64x64x16384", {}),
         ("64x64x16384", {"layout": "kn", "epilogue": "relu"}),
+        ("64x64x16384", {"dtype": "fp32"}),
+        ("64x64x16384", {"dtype": "fp16", "epilogue": "bias"}),
+        ("64x64x16384", {"clock": "warm", "language": "tilus"}),
+        ("4096x4096x4096", {"epilogue": "relu"}),
         ("32x256x7168", {"layout": "kn", "dtype": "fp32"}),
         ("16x8192x8192", {}),
         ("16x256x8192", {"op": "w4a16"}),
@@ -240,6 +246,11 @@ def test_what_was_recorded_beside_is_asked_for_by_a_click(shown):
         *("matmul", "bf16", "kn", "relu")
     ]
     assert "Recorded at exactly this shape" in shown.inner_text("#where")
+    ask(shown, "64x64x16384", {"layout": "nk", "epilogue": "none"})
+    assert shown.locator("#answered .not-near").count() == 0  # below which all is pale
+    shown.locator("#answered .instead button").click()
+    assert (shown.input_value("#layout"), shown.input_value("#epilogue")) == ("kn", "none")
+    assert shown.locator("#answered .instead").count() == 0
     ask(shown, "16x8192x8192", {"layout": "nk", "epilogue": "none"})
     shown.get_by_role("button", name="--op w4a16", exact=True).click()
     assert (shown.input_value("#op"), shown.input_value("#dtype")) == ("w4a16", "fp16")
@@ -588,6 +599,35 @@ def test_lines_are_toggled_and_a_marker_tells_its_row(shown):
     )
 
 
+def test_pointing_at_the_plot_tells_all_lines_at_the_nearest_size(shown):
+    """Also those whose markers others cover, at every size."""
+    (rows,) = queries.recorded(page.FIRST).values()
+    best = matrix.bests(rows, "cold")
+    chart = shown.locator("#chart svg[role=group]")
+    covered = 0
+    for name in dict.fromkeys(row.problem.name for row in rows):
+        marks = shown.locator(f'#chart .mark[aria-label*=" {name}: "]')
+        assert marks.count() == 3  # torch.mm, and the best of each language; the floor has none
+        chart.scroll_into_view_if_needed()
+        box, frame = marks.first.bounding_box(), chart.bounding_box()
+        middle = box["x"] + box["width"] / 2
+        shown.mouse.move(middle + 3, frame["y"] + 0.4 * frame["height"])
+        told = shown.inner_text("#point")
+        for language in ("triton", "tilus"):
+            of_language = best[(best.language == language) & (best.problem == name)].sort_values("median_us").iloc[0]
+            row = next(row for row in rows if (row.contender, row.problem.name) == (of_language.contender, name))
+            assert f"best {language}, {row.contender} {name}: {of_language.median_us:.2f} us" in told
+            assert row.command in told
+        assert f"torch/mm {name}: " in told and f"floor {name}: " in told and told.count(" us") == 4
+        covered += marks.evaluate_all("""(marks) => marks.some((mark) => {
+            const { x, y, width, height } = mark.getBoundingClientRect();
+            return !mark.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+        })""")
+    assert covered
+    marks.first.focus()
+    assert shown.inner_text("#point").count("python bench/compare.py") == 1
+
+
 def test_rows_are_sorted_searched_and_downloaded(shown, tmp_path):
     shown.click("#all th:nth-child(4) button")
     times = [float(text) for text in shown.locator("#all tbody td:nth-child(4)").all_inner_texts() if text]
@@ -702,6 +742,30 @@ def test_what_each_language_lacks_is_that_of_its_note(shown):
         "no",
     }
     shown.click("nav a[href='#languages']")
+
+
+@pytest.mark.parametrize(
+    ("said", "shown_as"),
+    [
+        ("**tilus 0.2.0 lacks** a sum, *native*, `a*b*c`", "tilus 0.2.0 lacks a sum, native, a*b*c"),
+        ("bits of 0 ([18](tilus_hopper.md))", "bits of 0 (tilus_hopper.md, 18)"),
+        ("in both ([19](a.md), [history](history.md#x))", "in both (a.md, 19, history.md)"),
+        ("one block ([measured](counters.md#plain)); [`f.py`](../f.py)", "one block (measured, counters.md); f.py"),
+        ("barriers ([cluster.md](cluster.md)), ([`copy`](../mma.py))", "barriers (cluster.md), (copy)"),
+        ("2 * 3 * 4 of [atomic](atomic.md)", "2 * 3 * 4 of atomic"),
+    ],
+)
+def test_a_note_is_shown_without_markdown_and_its_references_name_their_files(said, shown_as):
+    assert mechanisms.plain(said) == shown_as
+
+
+def test_the_page_has_no_markdown_and_no_reference_to_a_number():
+    told, header, lines = mechanisms.needs()
+    cells = [told, *header, *(cell for line in lines for cell in line)]
+    for one in mechanisms.mechanisms():
+        cells += [one.difference, one.explanation, one.sure, one.shown_by]
+    for cell in cells:
+        assert not re.search(r"\*\*|\*[a-zA-Z]|`|\]\(|\(\d+\)", cell), cell
 
 
 def test_claims_and_mechanisms_are_filtered(shown):

@@ -19,6 +19,7 @@ Files = Mapping[Path, Sequence[Row]]
 Candidate = tuple[Path, list[Row]]  # a file, and rows of one problem there that were timed together, the fastest first
 
 PRODUCTS = (MATMUL, W4A16)
+FAR = 2.0  # apart, from where a time says little
 # Of a weight of 4 bits in groups of 128: those that common.quantization packs, which comes with torch.
 MULTIPLES = {"n": 8, "k": 128}
 # What torch offers to whoever writes no kernel: the best of each stands beside every answer.
@@ -152,6 +153,43 @@ def answer(
     return replace(made, other_flags=other_flags(problem, products_by_shape(of_one)))
 
 
+def answered(
+    problem: Product,
+    timing: TimingName = "cold",
+    languages: Sequence[str] = LANGUAGES,
+    deterministic: bool = False,
+    device: str | None = None,
+    files: Files | None = None,
+) -> tuple[Product, Answer]:
+    """The problem itself and its `answer`; or, where nothing near it was recorded and its very sizes were with another
+    layout or epilogue, the first such problem that these arguments have rows of, and the answer to that one. Raises
+    ValueError as `answer` does."""
+    files = queries.recorded() if files is None else files
+    of_one = of_device(files, device)
+
+    def nearest_of(one: Product) -> Answer:
+        return answer(one, timing, languages, deterministic, device, files)
+
+    made, why = None, None
+    try:
+        made = nearest_of(problem)
+    except ValueError as error:
+        why = error
+    if made is None or made.apart >= FAR:
+        by_shape = products_by_shape(of_one)
+        for other in with_other_flags(problem, by_shape):
+            try:
+                there = nearest_of(other)
+            except ValueError:
+                continue
+            if there.apart == 0:
+                return other, replace(there, other_flags=other_flags(problem, by_shape))
+    if made is None:
+        assert why is not None
+        raise why
+    return problem, made
+
+
 def of_device(files: Files, device: str | None = None) -> dict[Path, Sequence[Row]]:
     """The files of a device, by its slug; None takes the one with the most rows. Raises ValueError for one without."""
     counts: Counter[str] = Counter()
@@ -251,6 +289,25 @@ def other_flags(problem: Product, recorded: Mapping[tuple[int, ...], Iterable[Pr
             flags += f" --dtype {record.dtype}"
         found.add(flags)
     return tuple(sorted(found))
+
+
+def with_other_flags(
+    problem: Product, recorded: Mapping[tuple[int, ...], Iterable[ProblemRecord]]
+) -> tuple[Product, ...]:
+    """Matmuls of the same sizes and precision that were recorded with another layout or epilogue: what differs in one
+    of both first, then by the flags that ask for them. recorded: as products_by_shape gives them."""
+    if problem.op != MATMUL:
+        return ()
+    found: dict[str, tuple[int, str, Product]] = {}
+    for record in recorded.get(tuple(problem.fields[size] for size in SIZES), ()):
+        if record.op != MATMUL or _flags_of_record(record) is None:
+            continue
+        changed = {name: record.fields[name] for name in ("layout", "epilogue")}
+        other = Question(MATMUL, {**problem.fields, **changed})
+        kind, flags = kind_of(other), flags_of(other)
+        if flags is not None and kind == _kind_of_record(record) != kind_of(problem):
+            found[kind] = sum(problem.fields[name] != value for name, value in changed.items()), flags, other
+    return tuple(other for _, _, other in sorted(found.values(), key=lambda one: one[:2]))
 
 
 def recorded_with(flags: Iterable[str]) -> str:

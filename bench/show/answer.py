@@ -1,19 +1,33 @@
 """An answer as a screen: who is fastest and by how much, why, and the lines that call it."""
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from textwrap import wrap
+from typing import Any
 
 from triton_vs_tilus.bench.cli import WIDTH
 from triton_vs_tilus.bench.ops import BASELINES, MATMUL, OPS, W4A16
 from triton_vs_tilus.bench.rows import queries
-from triton_vs_tilus.bench.rows.answers import SIZES, Answer, Product, is_kernel, recorded_with, written_in
+from triton_vs_tilus.bench.rows.answers import (
+    FAR,
+    SIZES,
+    Answer,
+    Product,
+    flags_of,
+    is_kernel,
+    kind_of,
+    recorded_with,
+    written_in,
+)
 from triton_vs_tilus.bench.rows.row import LANGUAGES, TEMPERATURES, Row
 from triton_vs_tilus.common.distance import bytes_of_copies
 
+MOST_NAMED = 4  # of those that are as fast
 LEAST_WIDTH = 16  # characters of a column that is wrapped
-FAR = 2.0  # apart, from where a time says little
+LEAST_FAR = 0.05  # of a size, from where the times of it are told, and not the difference
 NOT_NEAR = "No recorded shape is near yours: --measure, on a GPU, times it. The nearest, for orientation only:"
+INSTEAD = "Nothing near this shape is recorded with {asked}. It is recorded with {flags}: this is that answer."
 OTHER_COPIES = "Rows of yours are copied by {yours} bytes at a time, of that one by {there} (notes/cliffs.md)."
 CELLS = ("contender", "us", "x cuBLAS (95 %)", "config")
 CONFIGS = {
@@ -23,6 +37,7 @@ CONFIGS = {
     "nearest": "borrowed from another shape or GPU",
     "heuristic": "by rule",
 }
+SEARCHED_THEN = "searched for that shape, by the kernel of {day}"
 # What each protocol spares or gains. Nothing in a row shows that this is what makes it the fastest.
 REASONS = {
     "data_parallel": "no partial sums",
@@ -35,17 +50,26 @@ REASONS = {
     "cluster": "no trip of partial sums to L2",
     "stream_k": "every block has an even share of K",
 }
+# Of kernels of a matmul, where it is not the file's name: what a row of `linear` lacks, as common.protocol says.
+PROTOCOLS = {"decompose_k": "parallel", "semaphore": "serial"}
+OF_CONTENDERS = {"torch/int4pack_mm": "int4pack_mm shares K within a block, so no blocks meet (inferred)"}
+COMPILED_TO_MM = "compiled to mm"  # says the row of a torch.compile that calls cuBLAS
+FEW_UNPACK = 64  # rows of A, from where unpacking a weight anew is told to cost (notes/w4a16.md)
 MULTIPROCESSORS = 132  # of Hopper: that of common.space, which comes with torch
 
 
-def screen(problem: Product, answer: Answer, language: str | None) -> Iterator[str]:
-    """Lines of at most WIDTH characters. Of a problem that is far from all rows no more than what the nearest took."""
+def screen(problem: Product, answer: Answer, language: str | None, asked: Product | None = None) -> Iterator[str]:
+    """Lines of at most WIDTH characters. Of a problem that is far from all rows no more than what the nearest took.
+    asked: where another problem is answered instead, as rows.answers.answered chooses it."""
     far = answer.apart >= FAR
+    if asked is not None and asked is not problem:
+        said = INSTEAD.format(asked=flags_of(asked) or kind_of(asked), flags=flags_of(problem))
+        yield from wrap(said, WIDTH, break_on_hyphens=False)
     others = recorded_with(answer.other_flags)
     if far:
         yield from wrap(others, WIDTH, break_on_hyphens=False)
         yield NOT_NEAR
-    yield from head_lines(problem, answer)
+    yield from narrow_head_lines(problem, answer)
     yield from _where(problem, answer)
     if not far:
         yield from wrap(others, WIDTH, break_on_hyphens=False)
@@ -56,13 +80,19 @@ def screen(problem: Product, answer: Answer, language: str | None) -> Iterator[s
     if not far:
         yield from why_lines(answer)
         yield ""
-        yield from call_lines(problem, answer.fastest)
+        yield from answer_call_lines(problem, answer)
         yield ""
     yield source_line(answer)
 
 
+def narrow_head_lines(problem: Product, answer: Answer) -> Iterator[str]:
+    """`head_lines` of at most WIDTH characters."""
+    for line in head_lines(problem, answer):
+        yield from wrap(line, WIDTH, break_on_hyphens=False)
+
+
 def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
-    """The fastest, and who is as fast."""
+    """The fastest, and who is as fast: a line each."""
     fastest, baseline = answer.fastest, answer.baseline
     of_torch = _in_torch(problem)
     if _is_torch(fastest):
@@ -73,9 +103,9 @@ def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
     others = (row for row in answer.joint if row is not fastest)
     as_fast = [_named(row) for row in others if not (_is_torch(row) and _is_torch(fastest))]
     if as_fast:
-        more = f" and {len(as_fast) - 1} more" if len(as_fast) > 1 else ""
+        more = f" and {len(as_fast) - MOST_NAMED} more" if len(as_fast) > MOST_NAMED else ""
         noise = f"{queries.noise(fastest, answer.timing):.1%}".replace("%", " %")
-        yield f"As fast, within run-to-run noise ({noise}): {as_fast[0]}{more}."
+        yield f"As fast, within run-to-run noise ({noise}): {', '.join(as_fast[:MOST_NAMED])}{more}."
 
 
 def source_line(answer: Answer) -> str:
@@ -101,9 +131,24 @@ def _where(problem: Product, answer: Answer) -> Iterator[str]:
         return
     asked = "x".join(str(problem.fields[size]) for size in SIZES)
     yield f"Recorded at {record.m}x{record.n}x{record.k}{other} (you asked {asked}), {clock}."
+    yield how_far(problem.fields, record.fields)
     yours, there = bytes_of_copies(problem.fields), bytes_of_copies(record.fields)
     if yours != there:
         yield OTHER_COPIES.format(yours=yours, there=there)
+
+
+def how_far(yours: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+    """Where the recorded sizes are others: 'Its M is 2x yours. Your K is 1.33x its K.'"""
+    told = []
+    for size in SIZES:
+        name, one, other = size.upper(), yours[size], there[size]
+        larger, smaller = max(one, other), min(one, other)
+        if 0 < larger - smaller < LEAST_FAR * smaller:
+            told.append(f"Its {name} is {larger - smaller} {'more' if other > one else 'less'} than yours.")
+        elif one != other:
+            times = f"{larger / smaller:.2f}".rstrip("0").rstrip(".")
+            told.append(f"Its {name} is {times}x yours." if other > one else f"Your {name} is {times}x its {name}.")
+    return " ".join(told)
 
 
 def table_lines(answer: Answer, language: str | None) -> Iterator[str]:
@@ -174,13 +219,17 @@ def _times(answer: Answer, row: Row) -> str:
 
 
 def _config(row: Row) -> str:
-    """Where a kernel's config is from, also of one that `linear` took."""
+    """Where a kernel's config is from, also of one that `linear` took. A row without a record of the search does not
+    tell which kernel was searched: it says the day of the row."""
     if is_kernel(row):
-        return "; ".join(filter(None, [CONFIGS.get(row.config_source or "", ""), str(row.search or "")]))
-    if not _by_linear(row) or _is_torch(row):
+        source = row.config_source or ""
+    elif _by_linear(row) and not _is_torch(row):
+        source = "tuned" if _measured_at(row) == row.problem.name else "nearest"
+    else:
         return ""
-    measured = row.message.partition("measured at ")[2].partition(" ")[0]
-    return CONFIGS["tuned" if measured == row.problem.name else "nearest"]
+    if source == "tuned" and row.search is None:
+        return SEARCHED_THEN.format(day=row.time[:10])
+    return "; ".join(filter(None, [CONFIGS.get(source, ""), str(row.search or "")]))
 
 
 def _named(row: Row) -> str:
@@ -197,6 +246,12 @@ def _taken(row: Row) -> str:
     return row.message.partition(" ")[0].removesuffix(":") if _by_linear(row) else row.contender
 
 
+def _measured_at(row: Row) -> str:
+    """The problem at which the kernel that `linear` took was timed by name, by its row's message; empty where none is
+    told."""
+    return row.message.partition("measured at ")[2].partition(" ")[0]
+
+
 def _is_torch(row: Row) -> bool:
     """Whether it timed the baseline, or `linear` where that took it."""
     return _taken(row) in BASELINES
@@ -204,7 +259,7 @@ def _is_torch(row: Row) -> bool:
 
 def why_lines(answer: Answer) -> Iterator[str]:
     """The reason, what goes without a split, how far that fills the GPU, and the note that has more."""
-    fastest, unsplit = answer.fastest, answer.unsplit
+    unsplit = answer.unsplit
     yield from reason_lines(answer)
     if unsplit is not None and unsplit.config is not None:
         tiles = _tiles(unsplit)
@@ -212,30 +267,70 @@ def why_lines(answer: Answer) -> Iterator[str]:
             f"     Without split-K: {answer.us(unsplit):.1f} us, {unsplit.contender}, "
             f"{tiles} {'tile' if tiles == 1 else 'tiles'} of C on {MULTIPROCESSORS} SMs."
         )
-    note = _file(fastest) if is_kernel(fastest) else "linear" if _by_linear(fastest) else "references"
-    yield f"     More: notes/{note}.md"
+    yield f"     More: notes/{_note(answer)}.md"
+
+
+def _note(answer: Answer) -> str:
+    """Of the kernel that is the fastest, or that `linear` took; of what is known of torch's lead."""
+    if is_kernel(answer.fastest) or (_by_linear(answer.fastest) and not _is_torch(answer.fastest)):
+        return _file(answer.fastest)
+    ours = _fastest_of_ours(answer)
+    return "linear" if ours is not None and _is_torch(ours) else torch_reason(answer)[1]
+
+
+def _fastest_of_ours(answer: Answer) -> Row | None:
+    return next((row for row in answer.rows if written_in(row) in LANGUAGES), None)
+
+
+def torch_reason(answer: Answer) -> tuple[str, str]:
+    """Why the fastest, which is no kernel here, is ahead, as a note has it, and which note."""
+    fastest, problem = answer.fastest, answer.fastest.problem
+    if fastest.contender in OF_CONTENDERS:
+        return OF_CONTENDERS[fastest.contender], "w4a16"
+    is_cublas = fastest.contender in (*BASELINES, "cublaslt/best") or fastest.message == COMPILED_TO_MM
+    split = re.search(r"split-K (\d+)", next((row.message for row in answer.rows if "cublaslt/" in row.contender), ""))
+    if is_cublas and split is not None and int(split[1]) > 1:
+        return f"cuBLAS splits K too: cublasLt's fastest has split-K {split[1]} (measured)", "references"
+    if is_cublas and problem.op == W4A16 and problem.m >= FEW_UNPACK:
+        return "a weight is unpacked once for each 16 rows of A (inferred)", "w4a16"
+    if is_cublas and answer.file.stem == "crossover":
+        return "cuBLAS splits K as well (inferred)", "crossover"
+    if is_cublas and problem.op == MATMUL and -(-problem.m // 128) * -(-problem.n // 128) >= MULTIPROCESSORS:
+        return "C alone has tiles for every multiprocessor: no split gains (inferred)", "square"
+    return "open", "square" if answer.file.stem.startswith("square") else "references"
 
 
 def reason_lines(answer: Answer) -> Iterator[str]:
     """What the kernel's protocol spares, and how much longer the next takes; or what `linear` took. Each cause says how
     sure it is: measured, inferred or open. Nothing where no kernel was timed."""
-    fastest = answer.fastest
-    ours = next((row for row in answer.rows if written_in(row) in LANGUAGES), None)
+    fastest, ours = answer.fastest, _fastest_of_ours(answer)
     if is_kernel(fastest):
         yield f"Why: {_cause(fastest)}."
         yield from (f"     {line}" for line in _next_lines(answer))
     elif ours is not None and _is_torch(ours):
         yield "Why: linear knows no kernel that wins, by the nearest sizes with kernels timed by name."
     elif ours is fastest:
-        yield f"Why: timed was a call of this project's linear, {fastest.contender}. It takes the kernel that"
-        yield "     was fastest at the nearest sizes with kernels timed by name."
+        yield f"Why: {_cause(fastest)}."
+        yield f"     Timed was a call of linear (notes/linear.md), which took this kernel of {written_in(fastest)}"
+        there = _measured_at(fastest)
+        yield f"     for its time at {there}, where each kernel was timed." if there else "     by a rule of thumb."
     elif ours is not None:
-        yield f"Why: open. The fastest kernel here, {_named(ours)}, takes {answer.lead_over(ours):.2f}x as long."
+        reason = torch_reason(answer)[0]
+        yield f"Why: {reason}."
+        of_unsplit = ours is answer.unsplit and reason != "open" and ours not in answer.joint
+        yield f"     The fastest kernel here, {_named(ours)}: {_lead(answer, ours)}{'; why: open' * of_unsplit}."
 
 
 def _cause(row: Row) -> str:
-    reason = f"{REASONS[row.protocol]} (inferred)" if row.protocol in REASONS else "open"
+    protocol = protocol_of(_kernel(row)) if _by_linear(row) else row.protocol
+    reason = f"{REASONS[protocol]} (inferred)" if protocol in REASONS else "open"
     return f"{_kernel(row)}: {_launches(row)}{reason}"
+
+
+def protocol_of(kernel: str) -> str:
+    """Of a matmul's kernel, as both languages name it."""
+    file = kernel.partition(".")[0]
+    return PROTOCOLS.get(file, file) + "+pdl" * kernel.endswith("_pdl")
 
 
 def _launches(row: Row) -> str:
@@ -264,12 +359,22 @@ def _tiles(row: Row) -> int:
 
 
 def _kernel(row: Row) -> str:
-    """As both languages name it: 'decompose_k.vector'."""
-    return row.contender.partition("/")[2]
+    """As both languages name it: 'decompose_k.vector'; of `linear` the one that it took."""
+    return _taken(row).partition("/")[2]
 
 
 def _file(row: Row) -> str:
     return _kernel(row).partition(".")[0]
+
+
+def answer_call_lines(problem: Product, answer: Answer) -> Iterator[str]:
+    """The call of the fastest; where that is a reference, of the first kernel here, or baseline, that is as fast."""
+    fastest = answer.fastest
+    ready = (row for row in answer.joint if written_in(row) in LANGUAGES or row.contender in BASELINES)
+    row = next(ready, fastest)
+    if row is not fastest:
+        yield f"    # as fast as {fastest.contender}, of which see notes/references.md"
+    yield from call_lines(problem, row)
 
 
 def call_lines(problem: Product, row: Row) -> Iterator[str]:
@@ -280,12 +385,12 @@ def call_lines(problem: Product, row: Row) -> Iterator[str]:
             yield "    from triton_vs_tilus.common.epilogue import Epilogue"
         names = "lay_out, matmul" if quantized else "matmul"
         yield f"    from triton_vs_tilus.kernels_{row.language}.{_file(row)} import {names}"
-    if is_kernel(row) or row.contender in BASELINES:
+    if is_kernel(row) or _is_torch(row):
         weight = "  # a common.quantization.GPTQWeight" if quantized else ""
         yield f"    y = {expression(problem, row)}{weight}"
     elif written_in(row) not in LANGUAGES:
         yield f"    {row.contender}: see notes/references.md"
-    if quantized or problem.fields["layout"] != "nk" or epilogue == "scale":
+    if quantized or problem.fields["layout"] != "nk" or epilogue == "scale" or _is_torch(row):
         return
     if written_in(row) in LANGUAGES:
         if is_kernel(row):
@@ -296,7 +401,8 @@ def call_lines(problem: Product, row: Row) -> Iterator[str]:
 
 
 def expression(problem: Product, row: Row) -> str:
-    """The call of what a row timed, a kernel of either language, `linear` of one or the baseline."""
+    """The call of what a row timed, a kernel of either language, `linear` of one or the baseline, which is also what
+    `linear` took where it took torch."""
     variant = f', variant="{row.variant}"' if row.variant else ""
     if problem.op == W4A16:
         if row.language in LANGUAGES:
@@ -305,13 +411,14 @@ def expression(problem: Product, row: Row) -> str:
     weight = "weight.T" if problem.fields["layout"] == "nk" else "weight"
     epilogue = problem.fields["epilogue"]
     has_bias, activation = steps(epilogue)
+    wider = _wider(problem)
     if row.language in LANGUAGES:
         bias = ", bias=bias" if has_bias else ""
         fused = f", epilogue=Epilogue.{epilogue.upper()}" if epilogue != "none" else ""
-        return f"matmul(x, {weight}{bias}{fused}{variant})"
-    if written_in(row) in LANGUAGES:
+        return f"matmul(x, {weight}{bias}{fused}{wider}{variant})"
+    if written_in(row) in LANGUAGES and not _is_torch(row):
         return _linear_call(problem)
-    product = f"torch.addmm(bias, x, {weight})" if has_bias else f"torch.mm(x, {weight})"
+    product = f"torch.addmm(bias, x, {weight}{wider})" if has_bias else f"torch.mm(x, {weight}{wider})"
     return f"torch.{activation}({product})" if activation else product
 
 
@@ -320,7 +427,12 @@ def _linear_call(problem: Product) -> str:
     has_bias, activation = steps(problem.fields["epilogue"])
     bias = ", bias" if has_bias else ""
     activated = f', activation="{activation}"' if activation else ""
-    return f"linear(x, {weight}{bias}{activated})"
+    return f"linear(x, {weight}{bias}{activated}{_wider(problem)})"
+
+
+def _wider(problem: Product) -> str:
+    fields = problem.fields
+    return ", out_dtype=torch.float32" if fields["out_dtype"] == "fp32" != fields["dtype"] else ""
 
 
 def steps(epilogue: str) -> tuple[bool, str]:

@@ -12,8 +12,10 @@ SURE = ("measured", "inferred", "open")
 SECTION = re.compile(r"^## Mechanisms?\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 CELLS = re.compile(r"(?<!\\)\|")
 MARKER = re.compile(r"<!--.*?-->")
-LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
-QUOTED = re.compile(r"`([^`]*)`|\*([^*\s][^*]*)\*")
+LINK = re.compile(r"\[([^]]*)\]\(([^)]*)\)")
+# Links that stand alone in parentheses: "([18](tilus_hopper.md), [history](history.md#sliced_k))".
+REFERENCE = re.compile(r"(?<=\()\[[^]]*\]\([^)]*\)(?:, \[[^]]*\]\([^)]*\))*(?=\))")
+QUOTED = re.compile(r"`([^`]*)`|\*\*([^*]+)\*\*|\*([^*\s][^*]*)\*")
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,20 @@ def needs(folder: Path = NOTES) -> tuple[str, list[str], list[list[str]]]:
 
 
 def plain(text: str) -> str:
-    """Markdown without markers, links, emphasis and quotes."""
-    text = LINK.sub(r"\1", MARKER.sub("", text))
-    return QUOTED.sub(lambda found: found[1] or found[2], text).replace(r"\|", "|").strip()
+    """Markdown without markers, links, emphasis and quotes. A reference, which no longer is a link, names its file."""
+    text = REFERENCE.sub(lambda found: LINK.sub(_reference, found[0]), MARKER.sub("", text))
+    text = LINK.sub(r"\1", text)
+    return QUOTED.sub(lambda found: found[1] or found[2] or found[3] or "", text).replace(r"\|", "|").strip()
+
+
+def _reference(link: re.Match[str]) -> str:
+    """'tilus_hopper.md, 18' of [18](tilus_hopper.md), 'history.md' of [history](history.md#sliced_k)."""
+    text, file = link[1], Path(link[2].partition("#")[0])
+    if "." in text or text.startswith("`"):  # names a file or a function already
+        return text
+    if text == file.stem:
+        return file.name
+    return f"{file.name}, {text}" if text.isdigit() else f"{text}, {file.name}"
 
 
 def drawing(name: str, folder: Path = NOTES) -> str:

@@ -75,6 +75,20 @@ function whereLine(asked, sizes, apart, dtype, clock) {
     : `Recorded at ${sizes.join("x")}${other} (you asked ${asked.join("x")}), ${D.clocks[clock]}.`;
 }
 
+// As how_far of show/answer.py has it.
+function howFar(asked, sizes) {
+  return ["M", "N", "K"].flatMap((name, i) => {
+    const [one, other] = [asked[i], sizes[i]];
+    const [larger, smaller] = [Math.max(one, other), Math.min(one, other)];
+    if (larger === smaller) return [];
+    if (larger - smaller < D.leastFar * smaller) {
+      return [`Its ${name} is ${larger - smaller} ${other > one ? "more" : "less"} than yours.`];
+    }
+    const times = fixed(larger / smaller, 2).replace(/\.?0+$/, "");
+    return [other > one ? `Its ${name} is ${times}x yours.` : `Your ${name} is ${times}x its ${name}.`];
+  }).join(" ");
+}
+
 // As common/distance.py has it; the layout is that of the kind that is asked for.
 function bytesOfCopies([, n, k], dtype) {
   const elements = $("layout").value === "kn" && !isFourBits() ? [n, k] : [k];
@@ -104,10 +118,12 @@ function askFor(flags) {
   answered();
   $("answered").focus();
 }
-// A line whose flags are buttons that ask for them.
+// A button that asks for its flags; a line whose flags are such buttons.
+const flagsButton = (flags) =>
+  element("button", { type: "button", class: "flags", onclick: () => askFor(flags) }, flags);
 function flagged(line) {
   return element("p", {}, ...line.split(/(--\w+ \w+(?: --\w+ \w+)*)/).map((part, i) =>
-    i % 2 ? element("button", { type: "button", class: "flags", onclick: () => askFor(part) }, part) : part));
+    i % 2 ? flagsButton(part) : part));
 }
 
 function boxTable(lines, ...heads) {
@@ -143,34 +159,54 @@ function answered() {
   $("measure").textContent = `python bench/answer.py ${words.join(" ")} --measure`;
 }
 
+// [how far, the answer] of the nearest of a kind's.
+function nearestOf(found, asked) {
+  let apart = Infinity, taken = null;
+  const yours = bytesOfCopies(asked, $("dtype").value);
+  for (const entry of found ?? []) {
+    const distance = gap(entry, asked, bytesOfCopies(entry, entry[3]) !== yours);
+    const better = distance === apart && entry[3] === $("dtype").value && taken[3] !== $("dtype").value;
+    if (distance < apart || better) [apart, taken] = [distance, entry];
+  }
+  return [apart, taken];
+}
+
 function answerTo(asked) {
   const value = (id) => $(id).value;
   const kind = kindAsked();
-  const found = D.answers[`${kind}/${value("clock")}/${value("language")}/${Number($("deterministic").checked)}`];
+  const of = (kind) => D.answers[`${kind}/${value("clock")}/${value("language")}/${Number($("deterministic").checked)}`];
   const beside = D.recordedWith[asked.join("x")]?.[kind];
   const others = beside === undefined || !text(beside) ? [] : [flagged(text(beside))];
-  if (!found) {
+  let [apart, taken] = nearestOf(of(kind), asked);
+  let instead = [];
+  if (apart >= D.far) {  // as rows/answers.py's answered
+    for (const other of D.instead[asked.join("x")]?.[kind] ?? []) {
+      const [, there] = nearestOf((of(other) ?? []).filter((entry) => asked.every((size, i) => size === entry[i])), asked);
+      if (!there) continue;
+      [apart, taken] = [0, there];
+      const [before, after] = D.insteadOf.replace("{asked}", D.flags[kind]).split("{flags}");
+      instead = [element("p", { class: "instead" }, before, flagsButton(D.flags[other]), after)];
+      break;
+    }
+  }
+  if (!taken) {
     return [element("p", { class: "winner" }, "Nothing recorded."),
       flagged(`No row is of this kind and clock; there are: ${D.kinds[value("op")]}.`), ...others];
   }
-  let apart = Infinity, taken = null;
   const yours = bytesOfCopies(asked, value("dtype"));
-  for (const entry of found) {
-    const distance = gap(entry, asked, bytesOfCopies(entry, entry[3]) !== yours);
-    const better = distance === apart && entry[3] === value("dtype") && taken[3] !== value("dtype");
-    if (distance < apart || better) [apart, taken] = [distance, entry];
-  }
   const there = bytesOfCopies(taken, taken[3]);
   const copies = there === yours ? [] : [element("p", {}, D.otherCopies.replace("{yours}", yours).replace("{there}", there))];
   const [head, cells, elsewhere, why, call, source] = taken[4];
   const far = apart >= D.far;
   const lines = [...(far ? [D.notNear] : []), ...head.map(text)].map((line, i) =>
     element("p", { class: i ? null : far ? "not-near" : "winner" }, ...breakable(line)));
-  const hint = apart === 0 ? [] : others;
+  const hint = apart === 0 && !instead.length ? [] : others;
   return [
+    ...instead,
     ...(far ? hint : []),
     ...lines,
     element("p", { id: "where" }, whereLine(asked, taken.slice(0, 3), apart, taken[3], value("clock"))),
+    ...(apart === 0 ? [] : [element("p", { id: "apart" }, howFar(asked, taken.slice(0, 3)))]),
     ...copies,
     ...(far ? [] : hint),
     boxTable(cells, element("thead", {}, element("tr", {}, ...D.cells.map((name) => element("th", { scope: "col" }, name))))),
@@ -488,7 +524,8 @@ function latency() {
     element("input", { type: "checkbox", value: one.name, ...(one.on ? { checked: "" } : {}),
       onchange: (event) => choose(one, event.target.checked) }),
     keyOf(one), one.label)));
-  $("point").replaceChildren(element("p", { class: "small" }, "Point at a marker, or Tab to it: its config, interval and command."));
+  $("point").replaceChildren(element("p", { class: "small" },
+    `Point at the plot: all its lines at the nearest ${axis.toUpperCase()}. Tab to a marker: that one alone.`));
   if (!us.length) return $("chart").replaceChildren(element("p", {}, "No line is chosen, or none was timed so."));
   const sizes = problems.map(size);
   const { svg, x, y } = frameOf(`Latency in microseconds by ${axis.toUpperCase()}, ${D.clocks[state.clock]}`,
@@ -496,6 +533,24 @@ function latency() {
   if (state.problem !== null && problems.includes(state.problem)) {
     const at = x(size(state.problem));
     svg.append(drawn("line", { class: "grid", x1: at, x2: at, y1: 22, y2: y(Math.min(...us) / 1.1), "stroke-width": 6 }));
+  }
+  const guide = drawn("line", { class: "grid", x1: 0, x2: 0, y1: 22, y2: y(Math.min(...us) / 1.1), visibility: "hidden" });
+  svg.append(guide);
+  let pointed = null;
+  const tellAt = (problem) => {
+    if (problem === pointed) return;
+    pointed = problem;
+    for (const end of ["x1", "x2"]) guide.setAttribute(end, x(size(problem)));
+    guide.setAttribute("visibility", "visible");
+    tellAll(problem, shown);
+  };
+  for (const event of ["pointermove", "pointerdown"]) {
+    svg.addEventListener(event, ({ clientX }) => {
+      const { left, width } = svg.getBoundingClientRect();
+      const at = (clientX - left) / width * svg.viewBox.baseVal.width;
+      const far = (problem) => Math.abs(x(size(problem)) - at);
+      tellAt(problems.reduce((best, problem) => far(problem) < far(best) ? problem : best));
+    });
   }
   for (const one of shown) {
     const places = one.points.map(([problem, row]) => [x(size(problem)), y(value(one, row))]);
@@ -505,7 +560,11 @@ function latency() {
     if (!one.shape) continue;
     const marks = one.points.map(([problem, row], i) => markOf(
       `${one.label}, ${nameOf(problem)}: ${fixed(row.timing[state.clock].us, 2)} us, ${row.contender}${row.hollow ? `, ${D.unsearched}` : ""}`,
-      () => tell(row), drawn("circle", { class: "ring", cx: places[i][0], cy: places[i][1], r: 11 }),
+      (event) => {
+        if (event?.type === "pointerenter") return tellAt(problem);  // a marker may cover others
+        pointed = null;
+        tell(row);
+      }, drawn("circle", { class: "ring", cx: places[i][0], cy: places[i][1], r: 11 }),
       markerOf(one, ...places[i], row.hollow)));
     rove([marks]);
     svg.append(...marks);
@@ -515,12 +574,28 @@ function latency() {
 }
 
 function tell(row) {
+  $("point").replaceChildren(...told(row, row.contender));
+}
+
+// What all these lines have at a problem, the fastest first; lines that share a row are told together.
+function tellAll(problem, lines) {
+  const at = lines.flatMap((one) => one.points.filter(([place]) => place === problem).map(([, row]) => [one, row]));
+  const labels = new Map();
+  for (const [one, row] of at) if (one.shape) labels.set(row, [...(labels.get(row) ?? []), one.label]);
+  const rows = [...labels.keys()].sort((a, b) => a.timing[state.clock].us - b.timing[state.clock].us);
+  const floor = at.find(([one]) => !one.shape);
+  $("point").replaceChildren(
+    ...rows.flatMap((row) => told(row, [...new Set([...labels.get(row), row.contender])].join(", "))),
+    ...(floor ? [element("p", {}, element("b", {}, "floor"), ` ${nameOf(problem)}: ${fixed(floor[1].timing[state.clock].floor, 2)} us`)] : []));
+}
+
+function told(row, label) {
   const t = row.timing[state.clock];
   const times = isBaseline(row) ? "the baseline" : `${fixed(t.speedup, 2)}x the baseline (${fixed(t.low, 2)}-${fixed(t.high, 2)})`;
   const config = row.config ? `${row.config} (${row.from}${row.hollow ? `: ${D.unsearched}` : ""})` : "no config";
-  $("point").replaceChildren(
-    element("p", {}, element("b", {}, row.contender), ` ${nameOf(row.problem)}: ${fixed(t.us, 2)} us (${fixed(t.q1, 2)}-${fixed(t.q3, 2)}), ${times}`),
-    element("p", {}, config), element("p", {}, element("code", {}, row.command)));
+  return [
+    element("p", {}, element("b", {}, label), ` ${nameOf(row.problem)}: ${fixed(t.us, 2)} us (${fixed(t.q1, 2)}-${fixed(t.q3, 2)}), ${times}`),
+    element("p", {}, config), element("p", {}, element("code", {}, row.command))];
 }
 
 // --- tilus over Triton, at one config ---------------------------------------------------------------------------

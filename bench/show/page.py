@@ -116,8 +116,10 @@ def data(files: Files) -> dict[str, Any]:
         "columns": _columns(files),
         "changes": ladder.STEPS,
         "cells": answer.CELLS,
-        "far": answer.FAR,
+        "far": answers.FAR,
+        "leastFar": answer.LEAST_FAR,
         "notNear": answer.NOT_NEAR,
+        "insteadOf": answer.INSTEAD,
         "otherCopies": answer.OTHER_COPIES,
         "otherRows": OTHER_ROWS,
         "widest": WIDEST,
@@ -125,6 +127,8 @@ def data(files: Files) -> dict[str, Any]:
         "files": [_file(path, rows, strings) for path, rows in files.items()],
         "kinds": {op: answers.kinds_of(answering, op) for op in (Matmul.op, W4A16Matmul.op)},
         "asked": _asked(),
+        "flags": [answers.flags_of(problem) for problem in _kinds().values()],
+        "instead": dict(_instead(answering)),
         "recordedWith": dict(_recorded_with(answering, strings)),
         "answers": dict(_answers(answering, files, strings)),
     }
@@ -307,6 +311,20 @@ def _recorded_with(answering: Files, strings: _Strings) -> Iterator[tuple[str, l
         yield "x".join(map(str, shape)), [strings[line] for line in lines]
 
 
+def _instead(answering: Files) -> Iterator[tuple[str, dict[int, list[int]]]]:
+    """By 'MxNxK' of what was recorded, and by the place in _kinds of what is asked for, the places of what
+    rows.answers.answered may answer instead, in its order."""
+    by_shape, places = answers.products_by_shape(answering), {kind: index for index, kind in enumerate(_kinds())}
+    for shape in sorted(by_shape):
+        m, n, k = shape
+        found = {}
+        for index, problem in enumerate(_kinds().values()):
+            others = answers.with_other_flags(replace(problem, m=m, n=n, k=k), by_shape)
+            if others:
+                found[index] = [places[answers.kind_of(other)] for other in others]
+        yield "x".join(map(str, shape)), found
+
+
 def _columns(files: Files) -> dict[str, dict[str, str]]:
     """By operation and protocol what its kernels are called: 'semaphore' of semaphore.fp32 and semaphore.in_place."""
     kernels: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
@@ -334,7 +352,7 @@ def _answer(
             for title, lines in answer.beside(found, language)
         ],
         [strings[line.removeprefix("Why:").strip()] for line in answer.why_lines(found)],
-        strings["\n".join(line.removeprefix("    ") for line in answer.call_lines(problem, found.fastest))],
+        strings["\n".join(line.removeprefix("    ") for line in answer.answer_call_lines(problem, found))],
         strings[answer.source_line(found)],
     ]
 

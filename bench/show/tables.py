@@ -42,7 +42,7 @@ from triton_vs_tilus.bench.rows.row import (
     TimingRecord,
     Verdict,
 )
-from triton_vs_tilus.bench.show.answer import head_lines, reason_lines
+from triton_vs_tilus.bench.show.answer import narrow_head_lines, reason_lines
 from triton_vs_tilus.common.files import replace_text
 from triton_vs_tilus.common.kernel import MatmulConfig
 from triton_vs_tilus.common.problem import Matmul
@@ -299,7 +299,7 @@ def _winner_lines(rows: Sequence[Row], lead: TimingName | None) -> list[str]:
     if lead is None or not any(row.is_baseline for row in rivals):
         return []
     answer = Answer(rivals, Path(), lead, 0)
-    return [*head_lines(rows[0].problem, answer), *reason_lines(answer)]
+    return [*narrow_head_lines(rows[0].problem, answer), *reason_lines(answer)]
 
 
 def _rate(problem: ProblemRecord) -> str:

@@ -35,7 +35,8 @@ def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -
     """A line a rule, the answers at the problems that it is for: the kernel to take, which is the fastest over all of
     them by the geometric mean, and the best of each language. recorded: at all problems of their files.
 
-    Raises ValueError where the other language leads the kernel to take at one of these problems: it is of another rule.
+    Raises ValueError where one of these problems is of another rule: the other language leads the kernel to take, or
+    what is named is not among the answer's joint fastest.
     """
     bests = [f"best of {language.value}, x cuBLAS" for language in LANGUAGES]
     header = ["M x N x K", "where", "take", *bests, "lead of the\nlanguage, %"]
@@ -70,10 +71,20 @@ def _rule(answers: Sequence[Answer]) -> list[str]:
         take = f"either: {names[0]}" if len(names) == 1 else f"{first[0].contender} or {second[0].contender}"
     else:
         take = first[0].contender + f"; either on {ties} of {len(faced)}" * (ties > 0)
+    named = first + second if ties == len(faced) else first
+    _refuse_slower(answers, [answer.baseline for answer in answers] if take == "torch.mm" else named)
     cells = [
         f"{rows[0].contender.partition('/')[2]}, {extent(_speeds(answers, rows), '.2f')}" for rows in bests.values()
     ]
     return [take, *cells, extent([100 * share for share in shares], ".1f")]
+
+
+def _refuse_slower(answers: Sequence[Answer], named: Sequence[Row]) -> None:
+    """Raises ValueError for a row, of those that a rule names, that is not among the joint fastest at its problem."""
+    joint = {answer.fastest.problem.name: answer.joint for answer in answers}
+    if slower := [row for row in named if row not in joint[row.problem.name]]:
+        where = ", ".join(f"{row.contender} at {row.problem.name}" for row in slower)
+        raise ValueError(f"not among the joint fastest: {where}: another rule's")
 
 
 def _best(answers: Sequence[Answer], language: str) -> list[Row]:
@@ -121,8 +132,8 @@ def _sizes(problems: Sequence[ProblemRecord], letter: str) -> tuple[int, ...]:
 
 
 def _range(sizes: Sequence[int], known: Sequence[int]) -> str:
-    """'8, 128'; '16 to 64' where all known sizes between are among them."""
-    between = [size for size in known if sizes[0] <= size <= sizes[-1]]
-    if len(sizes) > 2 and between == list(sizes):
-        return f"{sizes[0]} to {sizes[-1]}"
+    """'8, 128'; '16 to 64' where all known sizes between are among them, '16 to 128 without 64' where most are."""
+    missing = [size for size in known if sizes[0] <= size <= sizes[-1] and size not in sizes]
+    if len(sizes) > max(2, 4 * len(missing)):
+        return f"{sizes[0]} to {sizes[-1]}" + " without " * bool(missing) + ", ".join(map(str, missing))
     return ", ".join(map(str, sizes))
