@@ -7,7 +7,8 @@
 Needs no GPU. Without --shape: every config of the tuned tables; and for 2 router shapes, and 1 problem of each other
 operation, the configs that launchers take and a few more of the search space. Triton's kernels are compiled by the
 ptxas that comes with Triton, tilus' by nvcc.
-Exits 1 where a config that launchers take does not compile, or exceeds a limit, for the last target.
+Exits 1 where a config that launchers take does not compile, or exceeds a limit, for the last target; and with --json
+where any does not compile: no file is written then.
 """
 
 import sys
@@ -61,6 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{len(tasks)} configs, but for those compiled before", file=sys.stderr)
     built = resources.compile_all(tasks)
     if args.json:
+        if failed := [outcome for outcome in built if outcome.error]:
+            first = f"{failed[0].task.kernel.full_name}: {failed[0].error.strip().splitlines()[-1]}"
+            print(
+                f"{args.json} is not written: {len(failed)} of {len(built)} did not compile; {first}", file=sys.stderr
+            )
+            return ExitCode.FAILED
         write(built, args.json)
         return ExitCode.OK
     for table in tables(built):

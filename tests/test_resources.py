@@ -396,6 +396,21 @@ def test_matched_tasks_are_of_one_config_and_a_file_holds_what_they_became(monke
     assert {"triton/or_reduce.unrolled", "tilus/or_reduce.unrolled"} <= set(records)
 
 
+def test_no_file_is_written_where_a_config_does_not_compile(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(
+        resources,
+        "compile_all",
+        lambda todo: (
+            [Built(task, (gpu_kernel(),)) for task in todo[1:]]
+            + [Built(todo[0], (), error="Trace\nRuntimeError: Cannot find cuobjdump")]
+        ),
+    )
+    file = tmp_path / "resources.json"
+    assert command.main(["--matched", "--only", "semaphore.fp32", "--target", "sm_90a", "--json", str(file)]) == 1
+    assert not file.exists()
+    assert "1 of 2 did not compile" in (told := capsys.readouterr().err) and told.endswith("Cannot find cuobjdump\n")
+
+
 def test_a_file_names_the_compiler_that_compiled(monkeypatch, tmp_path):
     """Of a published design in Triton, Triton's."""
     monkeypatch.setattr(resources, "compile_all", lambda todo: [Built(task, (gpu_kernel(),)) for task in todo])
