@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 import tilus
 from tilus.backends.codegen import generate_ir_module
+from tilus.backends.contexts.smem_alloc_ctx import SharedMemoryAllocator
 from tilus.drivers import BuildOptions, optimize_ir_module, optimize_program
 from tilus.hidet.backend.codegen import codegen
 from tilus.ir.prog import Program
@@ -50,10 +51,24 @@ _SOURCES: dict[str, str] = {}  # by the text of the program: variants of a kerne
 
 def _cuda_source(program: Program, folder: Path) -> str:
     if (text := str(program)) not in _SOURCES:
-        module = generate_ir_module(optimize_program(program, BuildOptions(), folder))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SharedMemoryAllocator, "allocate", _allocated_apart)
+            module = generate_ir_module(optimize_program(program, BuildOptions(), folder))
         codegen(optimize_ir_module(module, folder), src_out_path=str(folder / "source.cu"), target="cuda")
         _SOURCES[text] = (folder / "source.cu").read_text()
     return _SOURCES[text]
+
+
+_allocate = SharedMemoryAllocator.allocate
+
+
+def _allocated_apart(self: SharedMemoryAllocator, *args: int, **kwargs: int) -> int:
+    """As tilus allocates; and not in the memory of a tensor that is not freed (notes/tilus_compiler.md, 24)."""
+    begin = _allocate(self, *args, **kwargs)
+    end = begin + self.addr2nbytes[begin]
+    others = ((other, other + nbytes) for other, nbytes in self.addr2nbytes.items() if other != begin)
+    assert all(end <= first or last <= begin for first, last in others), "two live tensors in the same shared memory"
+    return begin
 
 
 class Place(NamedTuple):

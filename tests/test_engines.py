@@ -11,6 +11,7 @@ import cuda_source
 import pytest
 import torch
 from matmul_cases import check_config, skip_unless_supported
+from tilus.backends.contexts.smem_alloc_ctx import SharedMemoryAllocator
 
 from triton_vs_tilus import kernels_tilus
 from triton_vs_tilus.bench import contenders
@@ -313,6 +314,17 @@ def test_a_product_is_started_while_the_one_before_goes_on(kernel, engine, tmp_p
     log = resources.nvcc(tmp_path / "source.cu", "sm_90a")
     assert "Used" in log and "injected" not in log and "serialized" not in log
     assert len(re.findall(r"^\s+tilus_cuda_wgmma_wait_group_[01]\(\);", text, re.MULTILINE)) == 2
+
+
+def test_two_live_tensors_in_one_place_are_noticed(monkeypatch):
+    """By every test that reads CUDA source: tilus 0.2.0 allocates so after two tensors were freed."""
+    monkeypatch.setattr(SharedMemoryAllocator, "allocate", cuda_source._allocated_apart)
+    allocator = SharedMemoryAllocator()
+    for address in [allocator.allocate(1024), allocator.allocate(8192)]:
+        allocator.free(address)
+    allocator.allocate(16384)
+    with pytest.raises(AssertionError, match="two live tensors in the same shared memory"):
+        allocator.allocate(4096)
 
 
 @pytest.mark.parametrize("engine", ON_WGMMA)
