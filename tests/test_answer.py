@@ -6,6 +6,7 @@ import sys
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ import torch
 from made_rows import FP32, VECTOR, row
 
 from triton_vs_tilus.bench import answer as command
-from triton_vs_tilus.bench import contenders
+from triton_vs_tilus.bench import cli, compare, contenders
 from triton_vs_tilus.bench.cli import WIDTH, ExitCode, run_command
 from triton_vs_tilus.bench.ops import OPS
 from triton_vs_tilus.bench.rows import answers, queries
@@ -650,3 +651,24 @@ def test_what_is_said_without_torch_is_what_common_says():
 def test_a_question_has_the_fields_of_its_problem(words, problem):
     asked = command.problem_of(command.parser().parse_args(words), {})
     assert asked.op == problem.op and dict(asked.fields) == problem.fields
+
+
+def test_what_the_answer_names_is_timed_by_compare(monkeypatch, capsys):
+    ran = []
+
+    def run(words, *, check):
+        ran.append(words[2:])
+        return SimpleNamespace(returncode=7)
+
+    monkeypatch.setattr(command, "has_gpu", lambda: True)
+    monkeypatch.setattr(command.subprocess, "run", run)
+    asked = ["16x256x7168-bf16-nk", "--clock", "graph", "--measure"]
+    assert run_command(command.main, asked) == 7  # as compare.py exits
+    said = capsys.readouterr().out
+    (words,) = ran
+    args = compare.parser().parse_args(words)
+    ((_, problem),) = cli.chosen_problems(args)
+    assert problem.name == "16x256x7168-bf16-nk" and args.timing == "graph"
+    assert 1 <= len(args.only) <= 3 and said.partition(": ")[0] in args.only
+    assert {name.partition("/")[0] for name in args.only} >= {"triton", "tilus"}
+    assert {kernel.full_name for kernel in cli.chosen_contenders(args, {problem.op})} >= set(args.only)

@@ -320,8 +320,10 @@ def test_stages_are_of_products_of_two_matrices(monkeypatch, capsys):
 
 
 def test_stages_of_one_device_are_found_by_its_name():
-    (file,) = queries.recorded_stages("h100-80gb-hbm3:router")
-    assert file.parent.name == "stages" and queries.recorded_stages("h200:router") == {}
+    for slug in ("h100-80gb-hbm3", "h200"):
+        (file,) = queries.recorded_stages(f"{slug}:router")
+        assert (file.parent.parent.name, file.parent.name) == (slug, "stages")
+    assert queries.recorded_stages("h200:study") == {}
 
 
 def test_without_a_gpu_the_command_says_so(monkeypatch, capsys):
