@@ -165,7 +165,8 @@ def needs_simt(problem: Matmul, instead: str = "engine simt") -> str | None:
 
 
 def shared_bytes(problem: Matmul, config: BandConfig) -> int:
-    """Of the stages of the pipeline, in whose place the sums of warps meet, or those of a wgmma are put into rows."""
+    """Of the stages of the pipeline, in whose place the sums of warps meet, or those of a wgmma are put into rows, but
+    for the alignment of rows of 256 columns."""
     if config.engine == "simt":
         return simt.shared_bytes(config)
     stages = (config.block_m + config.block_n) * config.block_k * problem.dtype.itemsize * config.num_stages

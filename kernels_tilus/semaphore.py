@@ -139,7 +139,7 @@ class SemaphoreMatmul(Arrivals, BandScript):
                 else:
                     running = self.global_view(running_ptr, dtype=float32, shape=[m, n])
 
-                sums = sums_in_rows(self, acc)  # before the wait, as no turn need wait for it
+                sums = sums_in_rows(self, acc)  # before the wait, so that the chain pays for it in split 0 alone
                 if split > 0:
                     self.lock_semaphore(semaphore, value=ticket + split)
                     so_far = self.load_global(running, offsets=[offset_m, offset_n], shape=[block_m, block_n])

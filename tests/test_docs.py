@@ -396,8 +396,8 @@ def test_no_figure_is_typed_by_hand():
 
 
 def test_a_page_is_no_longer_than_its_readers_patience():
-    """README at most 120 lines, a note at most 150 without those that are filled in between markers."""
-    assert len((queries.ROOT / "README.md").read_text().splitlines()) <= 120
+    """README at most 80 lines, a note at most 150 without those that are filled in between markers."""
+    assert len((queries.ROOT / "README.md").read_text().splitlines()) <= 80
     for note in sorted((queries.ROOT / "notes").glob("*.md")):
         by_hand = re.sub(r"<!-- (\w+)[^>]*-->.*?<!-- /\1 -->", "", note.read_text(), flags=re.DOTALL)
         assert len(by_hand.splitlines()) <= 150, note.name

@@ -13,7 +13,7 @@ from tilus.utils import cdiv
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench import stages as command
 from triton_vs_tilus.bench.cli import run_command
-from triton_vs_tilus.bench.diagnostics import stages
+from triton_vs_tilus.bench.diagnostics import boundary, stages
 from triton_vs_tilus.bench.measure import floor
 from triton_vs_tilus.bench.measure.clock import Arguments, Clocks, NotTimed, Samples, Timed, time_together
 from triton_vs_tilus.bench.measure.worker import AGAIN
@@ -65,7 +65,7 @@ def test_at_the_boundary_as_many_blocks_do_nothing(name, tmp_path):
     assert first == product
     if name.startswith("triton"):
         same = ("num_warps", "PDL", "launch_pdl")
-        assert nothing.grid == meeting.grid
+        assert nothing.kernel is boundary._nothing_kernel and nothing.grid == meeting.grid
         assert {option: nothing.options[option] for option in same} == {
             option: meeting.options[option] for option in same
         }
@@ -74,11 +74,12 @@ def test_at_the_boundary_as_many_blocks_do_nothing(name, tmp_path):
         assert nothing.arguments[1:] == blocks
         dependent = kernel.full_name.endswith("pdl")
         launch = source_of(nothing.kernel, 1, *blocks, folder=tmp_path)
-        assert ("griddepcontrol.wait" in launch) == dependent and f"dim3({32 * config.reduce_warps}, 1, 1)" in launch
+        assert ("griddepcontrol.wait" in launch) == ("ProgrammaticStreamSerialization" in launch) == dependent
+        assert f"dim3({32 * config.reduce_warps}, 1, 1)" in launch
 
 
 @pytest.mark.parametrize("name", ["triton/decompose_k.tile", "tilus/decompose_k.vector_unfused"])
-def test_other_reducers_have_no_boundary_of_their_own(name):
+def test_of_other_variants_the_boundary_is_not_timed(name):
     assert [part.stage for part in parts(name)] == ["whole", "product", "meeting"]
 
 

@@ -36,7 +36,7 @@ from triton_vs_tilus.common.protocol import Protocol
 
 MODES: tuple[TimingName, ...] = ("cold", "warm")
 LAUNCHES: tuple[StageName, ...] = ("product", "meeting")  # of decompose_k, in their order
-VECTOR_REDUCER = ("vector", "vector_pdl")  # variants whose second launch has a boundary of its own
+WITH_BOUNDARY = ("vector", "vector_pdl")  # variants whose boundary is timed
 SPLITS_K = "decompose_k.vector"  # the kernel whose first launch is a product that meets nowhere
 # One launch, each of whose blocks multiplies a tile of one band of K, as the first launch of SPLITS_K does.
 LIKE_IT = (Protocol.SERIAL, Protocol.ATOMIC, Protocol.LAST_ARRIVER, Protocol.CLUSTER)
@@ -65,7 +65,7 @@ def parts(kernel: Kernel, problem: Matmul, device: torch.device) -> list[Part]:
         return [whole]
     if len(kernel.plan(problem, config, contiguous(problem)).launches) == len(LAUNCHES):
         alone = [Part(stage, _alone(kernel, index), config) for index, stage in enumerate(LAUNCHES)]
-        if kernel.variant in VECTOR_REDUCER and kernel.language in LANGUAGES:
+        if kernel.variant in WITH_BOUNDARY and kernel.language in LANGUAGES:
             alone.insert(1, Part("boundary", _to_the_boundary(kernel), config))
         return [whole, *alone]
     product = product_of(kernel)
@@ -103,7 +103,7 @@ def _launching(
     launches: int,
     launches_of: Callable[[Matmul, Config, tuple[Launch, ...]], tuple[Launch, ...]],
 ) -> Kernel:
-    """Other launches than the kernel's own, made of them."""
+    """A kernel whose plan has `launches_of(...)` in place of its launches."""
     planned = kernel.plan
     assert planned is not None
 
