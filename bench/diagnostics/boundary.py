@@ -1,4 +1,4 @@
-"""A launch that does nothing. Behind a product it takes at least the time of the boundary between two launches. A launch
+"""A launch that does nothing. Behind a product it takes at least the time of the boundary between two launches; one
 that needs more registers, shared memory or code may start later.
 
 In each language, of as many blocks and warps as the launch whose place it takes, and dependent where that is.
