@@ -121,7 +121,7 @@ RECORDINGS = {
     "router-fp32": " ".join(
         [
             "--workload router --tokens 1,4,16 --out-dtype fp32",
-            _only("flashinfer", "sliced_k", "decompose_k.vector", "atomic"),
+            _only("flashinfer", "cute_dsl", "sliced_k", "decompose_k.vector", "atomic"),
             "--timing cold,graph --rounds 40",
         ]
     ),

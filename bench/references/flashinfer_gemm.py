@@ -41,30 +41,35 @@ def _cute_dsl(a: Tensor, b: Tensor, out: Tensor) -> None:
     _function("mm_bf16")(a, b, out=out, out_dtype=out.dtype, backend="cute-dsl")
 
 
-def _supports_both(problem: Matmul) -> str | None:
+def _refused_by_both(problem: Matmul) -> str | None:
     if problem.layout is not Layout.NK or problem.epilogue is not Epilogue.NONE:
         return "it takes B stored [N, K] alone, without an epilogue"
     if {problem.dtype, problem.out_dtype} != {torch.bfloat16}:
         return f"it takes and returns bf16 alone, not {problem.dtype} and {problem.out_dtype}"
+    return None
+
+
+def _not_installed() -> str | None:
     return not_installed("flashinfer-python", "flashinfer")
 
 
 def supports_tinygemm(problem: Matmul, config: None = None) -> str | None:
     if problem.k % UNITS[0] or problem.n % UNITS[1]:
         return f"K = {problem.k} and N = {problem.n}; accepted: multiples of {UNITS[0]} and of {UNITS[1]}"
-    return _supports_both(problem)
+    return _refused_by_both(problem) or _not_installed()
 
 
 def supports_cute_dsl(problem: Matmul, config: None = None) -> str | None:
-    if reason := _supports_both(problem):
+    """Where no package would help, it says so first."""
+    if reason := _refused_by_both(problem):
         return reason
-    capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else (0, 0)
-    if capability[0] != CUTE_DSL_CAPABILITY:
-        here = ".".join(map(str, capability))
+    capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else ()
+    if capability[:1] != (CUTE_DSL_CAPABILITY,):
+        here = ".".join(map(str, capability)) or "none, as there is no CUDA device"
         return (
             f"FlashInfer's product of bf16 in CuTe DSL is for the SM100 family alone; compute capability here: {here}"
         )
-    return None
+    return _not_installed()
 
 
 def _launcher(
