@@ -167,27 +167,22 @@ def answered(
     files = queries.recorded() if files is None else files
     of_one = of_device(files, device)
 
-    def nearest_of(one: Product) -> Answer:
-        return answer(one, timing, languages, deterministic, device, files)
+    asked = timing, languages, deterministic, device, files
 
-    made, why = None, None
-    try:
-        made = nearest_of(problem)
-    except ValueError as error:
-        why = error
+    def nearest_of(one: Product) -> Answer | None:
+        try:
+            return answer(one, *asked)
+        except ValueError:
+            return None
+
+    made = nearest_of(problem)
     if made is None or made.apart >= FAR:
         by_shape = products_by_shape(of_one)
         for other in with_other_flags(problem, by_shape):
-            try:
-                there = nearest_of(other)
-            except ValueError:
-                continue
-            if there.apart == 0:
+            there = nearest_of(other)
+            if there is not None and there.apart == 0:
                 return other, replace(there, other_flags=other_flags(problem, by_shape))
-    if made is None:
-        assert why is not None
-        raise why
-    return problem, made
+    return problem, made or answer(problem, *asked)  # where there is none, it says why
 
 
 def of_device(files: Files, device: str | None = None) -> dict[Path, Sequence[Row]]:

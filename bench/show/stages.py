@@ -7,6 +7,7 @@ from triton_vs_tilus.bench.rows.queries import by_problem
 from triton_vs_tilus.bench.rows.row import TEMPERATURES, Stage, StageName, TimingName
 from triton_vs_tilus.bench.show.tables import Table, baseline_name, naming, source_of
 
+PARTS = ("product", "meeting", "boundary", "alone")
 FOOT = (
     "Medians in us. launch: an empty kernel. read: floor/read less that. product: the kernel without its meeting, less "
     "floor/read. meeting: the whole, less the kernel without its meeting; boundary: what a launch that does nothing "
@@ -33,26 +34,14 @@ def budget_table(stages: Sequence[Stage], timing: TimingName, contenders: Sequen
         baseline_us = wholes[group[0].problem.baseline].timing[timing].median_us
         label = labels[group[0].problem.name]
         read_cells = [f"{us:.2f}" for us in (read, launch, read - launch)]
-        lines.append([label, "floor/read", *read_cells, "", "", "", "", f"{baseline_us / read:.2f}", ""])
+        lines.append([label, "floor/read", *read_cells, *[""] * len(PARTS), f"{baseline_us / read:.2f}", ""])
         for whole in shown:
             own = {stage.stage: stage for stage in group if stage.contender == whole.contender}
             lines.append([label, whole.contender, *_cells(own, timing)])
     if not lines:
         raise ValueError(f"nothing of {', '.join(contenders)} was timed by its stages")
     over = f"x {baseline_name(stages)}"
-    header = [
-        what,
-        "contender",
-        "us",
-        "launch",
-        "read",
-        "product",
-        "meeting",
-        "boundary",
-        "alone",
-        over,
-        "without\nmeeting",
-    ]
+    header = [what, "contender", "us", "launch", "read", *PARTS, over, "without\nmeeting"]
     foot = f"{FOOT} {baseline_name(stages)}. {source_of(stages)}."
     return Table(f"{title or 'by stage'}, {TEMPERATURES[timing]}", header, lines, foot=foot)
 
