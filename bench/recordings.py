@@ -255,15 +255,15 @@ RECORDINGS = {
             ),
         ]
     ),
-    "square-generated": " ".join(
+    "square-generated": f"--workload square-generated {_only('data_parallel')} --timing cold,graph --rounds 20",
+    "square-generated-references": " ".join(
         [
             "--workload square-generated",
-            _only("data_parallel", "torch/compile.default", "torch/compile.max_autotune_no_cudagraphs"),
+            _only("torch/compile.default", "torch/compile.max_autotune_no_cudagraphs"),
             _only("torch/compile.triton_templates", "torch/compile.max_autotune_parameter"),
             "--timing cold,graph --rounds 20",
         ]
     ),
-    # Helion's search, on every other one of them.
     "square-generated-helion": " ".join(
         [
             *(f"--problem {m}x{n}x{k}-bf16-kn" for m, n, k in GENERATED[::2]),
