@@ -200,6 +200,9 @@ def ask(shown, shape, flags):
         ("32x256x7168", {"layout": "kn", "dtype": "fp32"}),
         ("16x8192x8192", {}),
         ("16x256x8192", {"op": "w4a16"}),
+        ("32x256x7168", {"device": "h100-80gb-hbm3"}),
+        ("64x64x16384", {"device": "h100-80gb-hbm3", "clock": "graph"}),
+        ("16x8192x8192", {"device": "h100-80gb-hbm3"}),
     ],
 )
 def test_the_box_says_what_the_command_says(shown, capsys, shape, flags):

@@ -104,6 +104,8 @@ function gap(one, other, copiesDiffer) {
 
 const isFourBits = () => $("op").value === "w4a16";
 const usualDtype = () => isFourBits() ? "fp16" : "bf16";
+const usualDevice = $("device").value;
+const ofDevice = () => D.devices[$("device").value];
 const kindAsked = () => D.asked[isFourBits() ? `w4a16 ${$("dtype").value}`
   : ["matmul", ...["dtype", "layout", "epilogue"].map((id) => $(id).value)].join(" ")];
 
@@ -113,7 +115,7 @@ function askFor(flags) {
   $("op").value = asked.op ?? "matmul";
   const usual = { dtype: usualDtype(), layout: "nk", epilogue: "none" };
   for (const [name, value] of Object.entries(usual)) $(name).value = asked[name] ?? value;
-  const clocks = Object.keys(D.clocks).filter((clock) => D.answers[`${kindAsked()}/${clock}//0`]);
+  const clocks = Object.keys(D.clocks).filter((clock) => ofDevice().answers[`${kindAsked()}/${clock}//0`]);
   if (clocks.length && !clocks.includes($("clock").value)) $("clock").value = clocks[0];
   answered();
   $("answered").focus();
@@ -154,7 +156,7 @@ function answered() {
   toBeHeard = setTimeout(() => { $("heard").textContent = said[0].textContent; }, 300);
   const flag = (name, usual) => value(name) === usual || $(name).disabled ? [] : [`--${name}`, value(name)];
   const words = [asked.join("x"), ...flag("op", "matmul"), ...flag("dtype", usualDtype()),
-    ...flag("layout", "nk"), ...flag("epilogue", "none"), ...flag("clock", "cold"), ...flag("language", ""),
+    ...flag("layout", "nk"), ...flag("epilogue", "none"), ...flag("clock", "cold"), ...flag("language", ""), ...flag("device", usualDevice),
     ...($("deterministic").checked ? ["--deterministic"] : [])];
   $("measure").textContent = `python bench/answer.py ${words.join(" ")} --measure`;
 }
@@ -174,13 +176,13 @@ function nearestOf(found, asked) {
 function answerTo(asked) {
   const value = (id) => $(id).value;
   const kind = kindAsked();
-  const of = (kind) => D.answers[`${kind}/${value("clock")}/${value("language")}/${Number($("deterministic").checked)}`];
-  const beside = D.recordedWith[asked.join("x")]?.[kind];
+  const of = (kind) => ofDevice().answers[`${kind}/${value("clock")}/${value("language")}/${Number($("deterministic").checked)}`];
+  const beside = ofDevice().recordedWith[asked.join("x")]?.[kind];
   const others = beside === undefined || !text(beside) ? [] : [flagged(text(beside))];
   let [apart, taken] = nearestOf(of(kind), asked);
   let instead = [];
   if (apart >= D.far) {  // as rows/answers.py's answered
-    for (const other of D.instead[asked.join("x")]?.[kind] ?? []) {
+    for (const other of ofDevice().instead[asked.join("x")]?.[kind] ?? []) {
       const [, there] = nearestOf((of(other) ?? []).filter((entry) => asked.every((size, i) => size === entry[i])), asked);
       if (!there) continue;
       [apart, taken] = [0, there];
@@ -191,7 +193,7 @@ function answerTo(asked) {
   }
   if (!taken) {
     return [element("p", { class: "winner" }, "Nothing recorded."),
-      flagged(`No row is of this kind and clock; there are: ${D.kinds[value("op")]}.`), ...others];
+      flagged(`No row is of this kind and clock; there are: ${ofDevice().kinds[value("op")]}.`), ...others];
   }
   const yours = bytesOfCopies(asked, value("dtype"));
   const there = bytesOfCopies(taken, taken[3]);

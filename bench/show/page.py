@@ -71,8 +71,8 @@ def html() -> str:
         undefined=jinja2.StrictUndefined,
     )
     files, compiled = queries.recorded(), resources.read()
-    devices = dict.fromkeys(rows[0].environment.device for rows in files.values())
-    answering = answers.of_device(files)
+    devices = {path.parent.name: rows[0].environment.device for path, rows in files.items()}
+    usual = next(iter(answers.of_device(files))).parent.name
     first = next(rows for path, rows in files.items() if path.stem == FIRST)
     languages, header, lines = needs()
     environment.globals["is_figure"] = is_figure
@@ -83,8 +83,7 @@ def html() -> str:
         dtypes=DTYPES,
         layouts=LAYOUTS,
         epilogues=EPILOGUES,
-        device=next(iter(answering.values()))[0].environment.device,
-        others=sorted({path.parent.name for path in files} - {path.parent.name for path in answering}),
+        devices=dict(sorted(devices.items(), key=lambda device: device[0] != usual)),
         ladders=[(group[0].problem.m, ladder.ladder_table(group)) for group in queries.by_problem(first).values()],
         matrices=[(_name(path), title(path, rows), _matrices(rows)) for path, rows in files.items()],
         languages=languages,
@@ -98,7 +97,7 @@ def html() -> str:
         steps=STEPS,
         unsearched=UNSEARCHED,
         first=FIRST,
-        noise={device: found for device in devices if (found := queries.between_runs(device))},
+        noise={device: found for device in dict.fromkeys(devices.values()) if (found := queries.between_runs(device))},
         matched=[name for name in RECORDINGS if "matched" in name],
         joint=JOINT,
         config=CONFIG,
@@ -107,7 +106,7 @@ def html() -> str:
 
 def data(files: Files) -> dict[str, Any]:
     """What page.js reads. strings: every text once, and elsewhere its index."""
-    strings, answering = _Strings(), answers.of_device(files)
+    strings = _Strings()
     made = {
         "protocols": [protocol.value for protocol in Protocol],
         "clocks": {clock: TEMPERATURES[clock] for clock in CLOCKS},
@@ -125,12 +124,12 @@ def data(files: Files) -> dict[str, Any]:
         "widest": WIDEST,
         "multiples": answers.MULTIPLES,
         "files": [_file(path, rows, strings) for path, rows in files.items()],
-        "kinds": {op: answers.kinds_of(answering, op) for op in (Matmul.op, W4A16Matmul.op)},
         "asked": _asked(),
         "flags": [answers.flags_of(problem) for problem in _kinds().values()],
-        "instead": dict(_instead(answering)),
-        "recordedWith": dict(_recorded_with(answering, strings)),
-        "answers": dict(_answers(answering, files, strings)),
+        "devices": {
+            slug: _device_answers(answers.of_device(files, slug), files, strings)
+            for slug in dict.fromkeys(path.parent.name for path in files)
+        },
     }
     return {"strings": list(strings), **made}
 
@@ -276,6 +275,16 @@ def _language(row: Row) -> str:
     """Of a module of torch that runs kernels of one language, 'torch/linear.tilus', that language."""
     variant = row.variant.partition("_")[0]
     return variant if row.contender.startswith("torch/") and variant in LANGUAGES else row.language
+
+
+def _device_answers(answering: Files, files: Files, strings: _Strings) -> dict[str, Any]:
+    """What the box says by the rows of one device. files: of all devices."""
+    return {
+        "kinds": {op: answers.kinds_of(answering, op) for op in (Matmul.op, W4A16Matmul.op)},
+        "instead": dict(_instead(answering)),
+        "recordedWith": dict(_recorded_with(answering, strings)),
+        "answers": dict(_answers(answering, files, strings)),
+    }
 
 
 def _answers(answering: Files, files: Files, strings: _Strings) -> Iterator[tuple[str, list[Any]]]:
