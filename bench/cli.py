@@ -44,7 +44,7 @@ TUNE = ("off", "quick", "full")
 CLOCKS: "tuple[TimingName, ...]" = ("cold", "graph", "warm")  # that an answer may be asked by
 
 PROBLEM_FLAGS = ("--workload", "--shape", "--problem", "--tokens", "--layout", "--dtype", "--out-dtype", "--epilogue")
-CONTENDER_FLAGS = ("--only", "--skip", "--references", "--matched", "--candidate")
+CONTENDER_FLAGS = ("--only", "--skip", "--references", "--matched", "--borrowed", "--candidate")
 
 WIDTH = 100  # characters of a line
 
@@ -197,6 +197,8 @@ def add_contender_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--references", action="store_true", help=references)
     matched = "also each kernel of a language with the config of the other's: what the language alone changes"
     group.add_argument("--matched", action="store_true", help=matched)
+    borrowed = "also each kernel searched for the problem with the config that it would borrow, were it not searched"
+    group.add_argument("--borrowed", action="store_true", help=borrowed)
     candidate = "a kernel of your own (bench/candidate.py); repeatable"
     group.add_argument("--candidate", metavar="FILE.py:FUNCTION", action="append", default=[], help=candidate)
 
@@ -323,7 +325,7 @@ def words_of(args: argparse.Namespace, options: "Options") -> str:
         words += _flag_words(name, getattr(args, name))
     for name in ("only", "skip", "candidate"):
         words += _flag_words(name, sorted(set(getattr(args, name))))
-    words += [f"--{name}" for name in ("references", "matched") if getattr(args, name)]
+    words += [f"--{name}" for name in ("references", "matched", "borrowed") if getattr(args, name)]
     words += _flag_words("timing", ",".join(options.timings))
     words += flags(options.changed)
     return shlex.join(words)
@@ -382,17 +384,18 @@ def chosen_contenders(args: argparse.Namespace, ops: Collection[str] | None = No
     """Contenders of these operations (None: of all). Raises UsageError."""
     from triton_vs_tilus.bench import contenders
 
-    if args.matched and getattr(args, "tune", "off") != "off":
-        raise UsageError(
-            "--matched takes its configs from the tuned tables: search with --tune first, and without it then"
-        )
+    for flag in ("matched", "borrowed") if getattr(args, "tune", "off") != "off" else ():
+        if getattr(args, flag):
+            raise UsageError(
+                f"--{flag} takes its configs from the tuned tables: search with --tune first, and without it then"
+            )
     try:
         known = contenders.all_contenders(args.candidate)
         others = {kernel.op for kernel in known if kernel.language.value == "candidate"} - set(ops or ())
         if ops is not None and others:
             raise UsageError(f"--candidate solves {', '.join(others)}; the problems are of {', '.join(sorted(ops))}")
         known = [kernel for kernel in known if ops is None or kernel.op in ops]
-        return contenders.choose(known, args.only, args.skip, args.references, args.matched)
+        return contenders.choose(known, args.only, args.skip, args.references, args.matched, args.borrowed)
     except (ValueError, FileNotFoundError) as error:
         raise UsageError(str(error)) from error
 

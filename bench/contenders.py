@@ -16,7 +16,7 @@ from triton_vs_tilus.bench.candidate import candidate
 from triton_vs_tilus.bench.cli import named_by
 from triton_vs_tilus.bench.ops import BASELINES
 from triton_vs_tilus.bench.rows.environment import not_installed
-from triton_vs_tilus.bench.rows.row import MATCHED, SearchRecord
+from triton_vs_tilus.bench.rows.row import BORROWED, MATCHED, SearchRecord
 from triton_vs_tilus.bench.sources import is_stale
 from triton_vs_tilus.common import compilers, space, tuned
 from triton_vs_tilus.common.kernel import LANGUAGES, Config, Kernel, Language, nothing_to_search
@@ -45,6 +45,7 @@ ON_CPU = {
 TWINS = (Language.TRITON, Language.TILUS)
 SPLIT = re.compile(r"@s([1-9]\d*)$")
 CANDIDATE = f"{Language.CANDIDATE.value}/"
+NOT_SEARCHED = "no config was searched for this very problem, in whose place one would be borrowed"
 
 
 @lru_cache(maxsize=len(PACKAGES))
@@ -79,6 +80,8 @@ def find(full_name: str) -> Kernel:
         return candidate(full_name.removeprefix(CANDIDATE))
     if SPLIT.search(full_name):
         return _with_split(full_name)
+    if full_name.endswith(BORROWED):
+        return _borrowing(full_name)
     if MATCHED.search(full_name):
         return _matched(full_name)
     named = (language for language in PACKAGES if full_name.startswith(f"{language.value}/"))
@@ -116,6 +119,34 @@ def _with_split(full_name: str) -> Kernel:
     return made
 
 
+def _borrowing(full_name: str) -> Kernel:
+    """'tilus/cluster@borrowed': the kernel with the config that it would take without the one searched for the problem:
+    what a shape that was not searched loses is seen beside 'tilus/cluster'. It takes problems that were searched alone.
+    Raises KeyError as `find`, and for a kernel that is not searched."""
+    base = find(full_name.removesuffix(BORROWED))
+    if not _is_searched(base):
+        raise KeyError(f"no contender {full_name!r}: {base.full_name} is not searched")
+
+    def config_of(problem: Problem) -> Config:
+        return tuned.borrowed(base, problem, _slug())[0]
+
+    def supports(problem: Problem, config: Config | None) -> str | None:
+        if reason := base.supports(problem, config):
+            return reason
+        return None if config is not None or _has_own(base, problem, _slug()) else NOT_SEARCHED
+
+    return _given(base, BORROWED, config_of, supports)
+
+
+def _is_searched(kernel: Kernel) -> bool:
+    """Whether it has entries of its own in tuned tables, once it was searched."""
+    return kernel.space is not nothing_to_search and not kernel.tuned_as
+
+
+def _has_own(kernel: Kernel, problem: Problem, slug: str) -> bool:
+    return tuned.pick(kernel, problem, slug)[1] == "tuned"
+
+
 def _matched(full_name: str) -> Kernel:
     """'tilus/atomic@triton': the kernel with the config that the other language's would take, where it can run that:
     what the language alone changes is seen beside 'triton/atomic'. 'tilus/decompose_k.vector@cluster': with that of
@@ -146,7 +177,7 @@ def _lender(full_name: str) -> Kernel:
         raise KeyError(f"no contender {full_name!r}: {given} is no other language or kernel than {base_name}'s")
     if (lender := find_or_none(other)) is None:
         _, reason = _imported(Language(other.partition("/")[0]))
-        accepted = "after @ stands s and a split, triton, tilus, or another kernel"
+        accepted = "after @ stands s and a split, borrowed, triton, tilus, or another kernel"
         raise KeyError(f"no contender {full_name!r}: {reason or accepted}")
     if lender.op != find(base_name).op:
         raise KeyError(f"no contender {full_name!r}: {other} is of another operation")
@@ -182,7 +213,10 @@ def _slug() -> str:
 
 def counterpart(full_name: str) -> str | None:
     """Whom the contender is held against, language against language: 'triton/atomic' of 'tilus/atomic', and of
-    'tilus/atomic@triton', which takes its config. None of what is in neither language, or is given its split."""
+    'tilus/atomic@triton', which takes its config; config against config: 'tilus/atomic' of 'tilus/atomic@borrowed'.
+    None of what is in neither language, or is given its split."""
+    if full_name.endswith(BORROWED):
+        return full_name.removesuffix(BORROWED)
     base, _, given = full_name.partition("@")
     language, _, name = base.partition("/")
     others = [other.value for other in TWINS if other.value != language]
@@ -196,7 +230,13 @@ def pick(
     """As tuned.pick, and 'stale' where the kernel or its space has changed since it was searched for this very problem,
     or nobody knows. Of a contender whose split is given, what the kernel itself would take but for the split; of a
     matched one, what the kernel would take that it is matched with; and 'split' or 'matched' where that was searched
-    for this very problem. Raises ValueError where the kernel cannot run that."""
+    for this very problem. Of a borrowing one as tuned.borrowed. Raises ValueError where the kernel cannot run that, or
+    has no config in whose place it would borrow one."""
+    if kernel.full_name.endswith(BORROWED):
+        base = find(kernel.full_name.removesuffix(BORROWED))
+        if not _has_own(base, problem, slug):
+            raise ValueError(NOT_SEARCHED)
+        return tuned.borrowed(base, problem, slug)
     if other := MATCHED.search(kernel.full_name):
         lender = _lender(kernel.full_name)
         _, source = pick(lender, problem, slug)
@@ -222,8 +262,8 @@ def search_of(kernel: Kernel, problem: Problem, slug: str) -> SearchRecord | Non
 
 def launched(kernel: Kernel, problem: Problem, slug: str) -> Config | None:
     """What the kernel would be launched with on a device of this slug; None where it, or the kernel whose config it is
-    given, cannot take the problem."""
-    base = find(SPLIT.sub("", MATCHED.sub("", kernel.full_name)))
+    given, cannot take the problem, or a borrowing one has no config of its own."""
+    base = find(SPLIT.sub("", MATCHED.sub("", kernel.full_name.removesuffix(BORROWED))))
     asked = [base, _lender(kernel.full_name)] if MATCHED.search(kernel.full_name) else [base]
     try:
         refused = any(one.supports(problem, None) for one in asked)
@@ -239,18 +279,20 @@ def choose(
     skip: Sequence[str] = (),
     references: bool = False,
     matched: bool = False,
+    borrowed: bool = False,
 ) -> list[Kernel]:
     """Those that `only` names (where it is empty: all but those on request), with `references` those on request, of the
     pairs' languages where `only` is empty, and candidates; none that `skip` names; the baseline always. With `matched`
-    each of both languages with the other's config too.
+    each of both languages with the other's config too, with `borrowed` each that is searched with the config that it
+    would take were it not.
 
     A name is a full name, or part of one: language/file, file.variant, file, language; or a pattern (*, ?, [..]) of any
     of these; or, in `only`, a full name and a split, '@s4', or the language or kernel whose config it takes, '@tilus'
-    or '@cluster'. Raises ValueError for one that names nothing, and where `skip` leaves none of `only`.
+    or '@cluster', or '@borrowed'. Raises ValueError for one that names nothing, and where `skip` leaves none of `only`.
     """
     kernels = list(kernels)
     for name in only:
-        if SPLIT.search(name) or MATCHED.search(name):
+        if SPLIT.search(name) or MATCHED.search(name) or name.endswith(BORROWED):
             try:
                 kernels.append(find(name))
             except KeyError as error:
@@ -279,19 +321,17 @@ def choose(
     if only and len(chosen) < len(asked) and all(kernel.full_name in BASELINES for kernel in chosen):
         skipped = ", ".join(map(repr, skip))
         raise ValueError(f"--skip is {skipped}; accepted: what leaves one of --only {', '.join(map(repr, only))}")
-    chosen += _all_matched(chosen) if matched else []
+    own = [kernel for kernel in chosen if "@" not in kernel.full_name and _is_searched(kernel)]
+    chosen += _all_matched(own) if matched else []
+    chosen += [find(f"{kernel.full_name}{BORROWED}") for kernel in own] if borrowed else []
     return list({kernel.full_name: kernel for kernel in chosen}.values())  # each once, however often it is named
 
 
-def _all_matched(chosen: Sequence[Kernel]) -> list[Kernel]:
-    """Of each pair of twins among the chosen, either with the config of the other."""
-    named = {kernel.full_name: kernel for kernel in chosen}
-    pairs = ((kernel, named.get(counterpart(name) or "")) for name, kernel in named.items() if "@" not in name)
-    return [
-        find(f"{kernel.full_name}@{twin.language.value}")
-        for kernel, twin in pairs
-        if twin is not None and kernel.space is not nothing_to_search and not kernel.tuned_as
-    ]
+def _all_matched(searched: Sequence[Kernel]) -> list[Kernel]:
+    """Of each pair of twins among these, either with the config of the other."""
+    named = {kernel.full_name: kernel for kernel in searched}
+    pairs = ((kernel, named.get(counterpart(name) or "")) for name, kernel in named.items())
+    return [find(f"{kernel.full_name}@{twin.language.value}") for kernel, twin in pairs if twin is not None]
 
 
 def _named(kernel: Kernel, pattern: str) -> bool:

@@ -48,6 +48,12 @@ RECORDINGS = {
         f"{_only('triton', 'tilus')} --skip data_parallel.persistent"
         for layout in ("nk", "kn")
     },
+    # Numbers of tokens for which nearly all of these were searched, each left out once.
+    "router-borrowed": (
+        f"--workload router --tokens 1,4,16,32,64,256,512,1024 --layout nk --borrowed "
+        f"{_only('sliced_k.fma', 'decompose_k.vector_pdl', 'triton/cluster', 'tilus/cluster')} "
+        "--timing cold --rounds 20"
+    ),
     # Numbers of tokens between these share their programs (common/dispatch.py).
     "models": f"--workload models --tokens 1,4,16,64,256,1024 {_only('torch/linear')} --timing cold,host --rounds 20",
     # What the call takes of the host, beside torch.nn.functional.linear.

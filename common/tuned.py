@@ -46,6 +46,7 @@ __all__ = [
     "Search",
     "Source",
     "Table",
+    "borrowed",
     "device_slug",
     "devices",
     "entry_of",
@@ -234,12 +235,24 @@ def pick(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, Source]:
     'nearest'    searched for the nearest problem that is not FAR and whose config this one can run on, or on a stand-in
     'heuristic'  the kernel's own rule, where neither exists
     """
-    key = problem.key
-    for known in nearest(kernel, problem, slug):
-        if distance(key, known.problem) <= FAR and kernel.supports(problem, known.config) is None:
-            is_own = known.problem == key and known.device == slug
-            return known.config, "tuned" if is_own else "nearest"
+    return _first_that_runs(kernel, problem, slug, nearest(kernel, problem, slug))
+
+
+def borrowed(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, Source]:
+    """As `pick` would be without an entry of this very problem on this device: 'nearest' or 'heuristic'."""
+    others = [known for known in nearest(kernel, problem, slug) if not _is_own(known, problem, slug)]
+    return _first_that_runs(kernel, problem, slug, others)
+
+
+def _first_that_runs(kernel: Kernel, problem: Problem, slug: str, known: Iterable[Known]) -> tuple[Config, Source]:
+    for entry in known:
+        if distance(problem.key, entry.problem) <= FAR and kernel.supports(problem, entry.config) is None:
+            return entry.config, "tuned" if _is_own(entry, problem, slug) else "nearest"
     return kernel.default_config(problem), "heuristic"
+
+
+def _is_own(known: Known, problem: Problem, slug: str) -> bool:
+    return known.problem == problem.key and known.device == slug
 
 
 def _known(kernel: Kernel, key: dict[str, Any], entry: Entry, slug: str) -> Known | None:

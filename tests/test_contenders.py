@@ -12,7 +12,7 @@ from made_rows import VECTOR, row
 
 from triton_vs_tilus.bench import candidate, cli, contenders
 from triton_vs_tilus.bench.references import torch_mm
-from triton_vs_tilus.bench.rows import environment
+from triton_vs_tilus.bench.rows import environment, queries
 from triton_vs_tilus.bench.rows.row import BASELINE
 from triton_vs_tilus.bench.sources import source_hash
 from triton_vs_tilus.common import compilers, tuned
@@ -378,13 +378,61 @@ def test_matched_contenders_come_in_pairs():
             contenders.choose(products(), [wrong])
 
 
-def test_matched_contenders_take_what_was_searched_before():
+def test_a_borrowing_contender_takes_the_config_of_the_nearest_other_problem(tuned_tables, monkeypatch):
+    """Of problems that were searched, by this kernel or a former one; of others it says that there is nothing to leave
+    out."""
+    monkeypatch.setattr(contenders, "_slug", lambda: "made-up")
+    base, problems = contenders.find("tilus/atomic"), [Matmul(m, 256, 7168, layout=Layout.NK) for m in (8, 16, 64)]
+    shared = dict(block_m=16, block_n=64, block_k=128, num_warps=4, num_stages=4, engine="mma")
+    entries = [
+        {"problem": problem.key, "config": {**shared, "split_k": split_k}}
+        for problem, split_k in zip(problems, (7, 14, 4), strict=True)
+    ]
+    entries[1]["search"] = {"source": source_hash(base)}
+    (tuned_tables / "made-up.json").write_text(json.dumps({"tilus/atomic": entries}))
+    borrowing = contenders.find("tilus/atomic@borrowed")
+    assert (borrowing.full_name, borrowing.variant) == ("tilus/atomic@borrowed", "@borrowed")
+    for problem, source, split_k in zip(problems, ("stale", "tuned", "stale"), (14, 7, 14), strict=True):
+        assert contenders.pick(base, problem, "made-up")[1] == source
+        config, borrowed_source = contenders.pick(borrowing, problem, "made-up")
+        assert (config.split_k, borrowed_source) == (split_k, "nearest")
+        assert borrowing.supports(problem, None) is None and borrowing.default_config(problem) == config
+        assert contenders.launched(borrowing, problem, "made-up") == config  # by which it is built ahead
+    unsearched = Matmul(17, 256, 7168, layout=Layout.NK)
+    assert base.supports(unsearched, None) is None
+    assert borrowing.supports(unsearched, None) == contenders.NOT_SEARCHED
+    assert contenders.launched(borrowing, unsearched, "made-up") is None
+    with pytest.raises(ValueError, match="no config was searched for this very problem"):
+        contenders.pick(borrowing, unsearched, "made-up")
+    refused = base.config_type(**{**shared, "block_k": 100}, split_k=7)
+    reason = base.supports(problems[0], refused)
+    assert reason and borrowing.supports(problems[0], refused) == reason
+
+
+def test_borrowing_contenders_stand_beside_all_that_are_searched():
+    names = ["triton/atomic", "tilus/atomic@s4", "tilus/cluster", "decompose_k.vector_unfused"]
+    chosen = [kernel.full_name for kernel in contenders.choose(products(), names, matched=True, borrowed=True)]
+    assert [name for name in chosen if "@" in name and not name.endswith("@s4")] == [
+        "triton/atomic@borrowed",
+        "tilus/cluster@borrowed",
+    ]
+    (alone,) = contenders.choose(products(), ["tilus/atomic@borrowed"])[1:]
+    assert alone.full_name == "tilus/atomic@borrowed"
+    for wrong in ("torch/mm@borrowed", "tilus/decompose_k.vector_unfused@borrowed", "tilus/none@borrowed"):
+        with pytest.raises(ValueError, match=f"no contender '{wrong}': |no contender 'tilus/none': "):
+            contenders.choose(products(), [wrong])
+    held_out = row("tilus/atomic@borrowed")
+    assert held_out.is_held_out and not held_out.is_matched and queries.contending([held_out]) == []
+
+
+@pytest.mark.parametrize("flag", ["--matched", "--borrowed"])
+def test_lent_configs_are_those_that_were_searched_before(flag):
     flags = argparse.ArgumentParser()
     cli.add_contender_flags(flags)
     cli.add_measuring_flags(flags)
-    asked = ["--only", "triton/atomic", "--only", "tilus/atomic", "--matched"]
+    asked = ["--only", "triton/atomic", "--only", "tilus/atomic", flag]
     assert len(cli.chosen_contenders(flags.parse_args(asked), {"matmul"})) == 5
-    with pytest.raises(cli.UsageError, match="search with --tune first"):
+    with pytest.raises(cli.UsageError, match=f"{flag} takes its configs .* search with --tune first"):
         cli.chosen_contenders(flags.parse_args([*asked, "--tune", "full"]), {"matmul"})
 
 
@@ -394,6 +442,7 @@ def test_whom_a_contender_is_held_against():
         "triton/semaphore.fp32": "tilus/semaphore.fp32",
         "tilus/atomic@triton": "triton/atomic",
         "triton/atomic@tilus": "tilus/atomic",
+        "tilus/atomic@borrowed": "tilus/atomic",
         "tilus/atomic@s4": None,
         "torch/mm": None,
     }

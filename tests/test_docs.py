@@ -18,6 +18,7 @@ from triton_vs_tilus.bench.rows.row import (
     BASELINE,
     PASSED,
     WRONG,
+    AgainstRecord,
     EnvironmentRecord,
     FloorRecord,
     Launch,
@@ -302,6 +303,17 @@ def test_a_page_has_the_matrix_and_the_claims(results, tmp_path):
     assert docs.update([doc]) == []
 
 
+def test_a_page_has_what_borrowed_configs_keep(results, tmp_path):
+    file = Journal(results / "h200" / "router-borrowed.jsonl")
+    held = {"cold": AgainstRecord(contender=VECTOR, ratio=0.9, low=0.89, high=0.91)}
+    for made in (row(VECTOR, 1, 8.0), replace(row(f"{VECTOR}@borrowed", 1, 8.9), against=held)):
+        file.append(made)
+    doc = page(tmp_path, "borrowed:router-borrowed")
+    assert docs.update([doc]) == [doc]
+    assert "| decompose_k.vector | triton | 1 | 0 | 0 | 0.900 | 0.90 (0.89-0.91), M = 1 |" in doc.read_text()
+    assert docs.update([doc]) == []
+
+
 def test_the_ladder_has_the_steps_that_were_timed_and_marks_the_fastest(results, tmp_path):
     """16x*: torch.mm 10 us, Triton's two launches level, tilus' wrong; the floor 5 us."""
     doc = page(tmp_path, "ladder:router-nk 16x*")
@@ -343,6 +355,7 @@ def test_a_pages_plots_are_drawn_anew_when_their_rows_change(results, tmp_path):
         ("plots:router-nk speed", "speed asked for; there are best"),
         ("plots:router-nk fused", "router-nk-fused.svg: its rows have nothing to draw"),
         ("ladder:router-nk 3x*", r"ladder:router-nk: none is 3x\*"),
+        ("borrowed:router-nk", "borrowed:router-nk: no kernel ran a borrowed config beside its own"),
         ("matrix:square", "matrix:square: no device has square.jsonl"),
         ("regimes:h200 router-nk:3x*", r"regimes:h200: no matmul of router-nk is 3x\*"),
         ("regimes:h200 three_rows=router-nk:3x*", r"regimes:h200: no matmul of router-nk is 3x\*"),

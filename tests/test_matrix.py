@@ -85,6 +85,45 @@ def test_languages_are_compared_at_the_same_config_by_paired_rounds():
     assert cells == matrix.effect_table([of for of in matched_rows() if not of.is_matched], "cold").lines
 
 
+def borrowing_rows():
+    """Of Triton's kernel at 3 T: 0.9x and 1.02x by borrowed configs, and its own. Of tilus' 0.96x; at T = 16 its own
+    config was not timed."""
+    own, tilus = {"block_m": 16}, "tilus/decompose_k.vector"
+    found = {1: (0.9, {"block_m": 32}, "tuned"), 16: (1.02, {"block_m": 64}, "stale"), 64: (0.99, own, "tuned")}
+    made_ones = []
+    for tokens, (ratio, config, source) in found.items():
+        nearest = {"config": config, "config_source": "nearest", **against(VECTOR, ratio)}
+        made_ones += [
+            row(BASELINE, tokens),
+            made(VECTOR, "parallel", tokens, 8.0, config=own, config_source=source),
+            made(f"{VECTOR}@borrowed", "parallel", tokens, 8.0 / ratio, **nearest),
+        ]
+    nearest = {"config": {"block_m": 64}, "config_source": "nearest", **against(tilus, 0.96)}
+    return [
+        *made_ones,
+        made(tilus, "parallel", 1, 8.0, config=own, config_source="tuned"),
+        made(f"{tilus}@borrowed", "parallel", 1, 8.3, **nearest),
+        made(f"{tilus}@borrowed", "parallel", 16, 8.3, **nearest),
+    ]
+
+
+def test_a_borrowed_config_is_held_against_the_own_one_and_what_is_one_config_is_level():
+    table = matrix.borrowed_table(borrowing_rows(), "cold")
+    triton = ["decompose_k.vector", "triton", "3", "1", "2", "0.972°", "0.90 (0.89-0.91), T = 1"]
+    tilus = ["decompose_k.vector", "tilus", "1", "0", "1", "0.960", "0.96 (0.95-0.97), T = 1"]
+    assert table.lines == [triton, tilus]
+    assert "at least 0.95x" in table.markdown()
+
+
+def test_borrowed_configs_are_no_rivals_and_no_comparison_of_languages():
+    rows = borrowing_rows()
+    first, *others = matrix.tables(rows)
+    assert first.title == "what a borrowed config keeps of the speed"
+    own = [of for of in rows if not of.is_held_out]
+    assert [table.lines for table in others] == [table.lines for table in matrix.tables(own)]
+    assert matrix.matched([of for of in rows if of.is_held_out], "cold").empty
+
+
 def test_a_difference_within_the_noise_floor_is_a_tie():
     one = made("tilus/decompose_k.vector@triton", "parallel", 1, 8.0, **against(VECTOR, 1.02, 0.001))
     assert not matrix.matched([one], "cold").tie.any()

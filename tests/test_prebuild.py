@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -175,7 +175,8 @@ def test_every_config_of_a_search_is_built_and_a_program_once(monkeypatch, tmp_p
     assert {name.partition(" ")[0] for name in built.failed} == {"tilus/atomic"}
 
     jobs.clear()
-    prebuilt.build(tmp_path, PROBLEMS, kernels, target="sm_90a", slug="none", budget=None)
+    unsearched = [*kernels, find("tilus/atomic@borrowed")]
+    prebuilt.build(tmp_path, PROBLEMS, unsearched, target="sm_90a", slug="none", budget=None)
     launched = {(name, problem, config) for name, pairs, *_ in jobs for problem, config in pairs}
     assert launched == {(kernel.full_name, problem, kernel.default_config(problem)) for kernel, problem in own}
     (tmp_path / "identity.json").write_text(json.dumps({"triton": {"version": "2", "target": "sm_90a"}}))
@@ -281,6 +282,7 @@ def test_what_a_test_launches_is_built_ahead(tmp_path):
         ("tilus/atomic@s4", "tilus/atomic"),
         ("tilus/atomic@triton", "triton/atomic"),
         ("triton/atomic@tilus", "tilus/atomic"),
+        ("tilus/atomic@borrowed", "tilus/atomic of 128 rows"),
     ],
 )
 def test_what_is_launched_is_that_of_the_named_device(name, taken_from):
@@ -289,8 +291,10 @@ def test_what_is_launched_is_that_of_the_named_device(name, taken_from):
     of_each = {"tilus/atomic": (64, 64, 128, 8, 4, 4), "triton/atomic": (64, 128, 64, 7, 4, 6)}
     configs = {each: find(each).config_type(*sizes, **fed_by_tma[each]) for each, sizes in of_each.items()}
     entries = [(each, tuned.Entry(problem=problem.key, config=asdict(config))) for each, config in configs.items()]
+    nearest = replace(configs["tilus/atomic"], block_k=64)
+    entries.append(("tilus/atomic", tuned.Entry(problem=replace(problem, m=128).key, config=asdict(nearest))))
     tuned.write("another-gpu-of-prebuild", entries, shipped=False)
-    there = configs[taken_from]
+    there = {**configs, "tilus/atomic of 128 rows": nearest}[taken_from]
     found = launched(find(name), problem, "another-gpu-of-prebuild")
     assert (found.block_m, found.block_n, found.block_k) == (there.block_m, there.block_n, there.block_k)
     assert found.split_k == (4 if name.endswith("@s4") else there.split_k)

@@ -65,8 +65,8 @@ def sweeps(rows: Iterable[Row]) -> list[Sweep]:
 
 
 def contending(rows: Iterable[Row]) -> list[Row]:
-    """All but controls, and those that run another kernel's config."""
-    return [row for row in rows if not row.is_control and not row.is_matched]
+    """All but controls, those that run another kernel's config, and those that borrow one although they have one."""
+    return [row for row in rows if not (row.is_control or row.is_matched or row.is_held_out)]
 
 
 def leading_timing(rows: Iterable[Row]) -> TimingName | None:

@@ -37,7 +37,8 @@ ONE_CONFIG = (
 )
 
 BASELINE = OPS[MATMUL].baseline
-MATCHED = re.compile(r"@(?!s\d+$)([\w.]+)$")  # ends the name of a kernel with another one's config: '@cluster'
+BORROWED = "@borrowed"  # ends the name of a kernel with the config that it would take without one of its own
+MATCHED = re.compile(r"@(?!s\d+$|borrowed$)([\w.]+)$")  # likewise with another kernel's config: '@cluster'
 LANGUAGES = ("triton", "tilus")  # common.kernel's by name, which come with torch there
 
 Key = tuple[str, str, tuple[str, ...]]
@@ -227,7 +228,8 @@ class SearchRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class AgainstRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One language against the other: how many times as fast the row's contender is as `contender`, the same kernel.
+    """One language against the other, or a borrowed config against the kernel's own: how many times as fast the row's
+    contender is as `contender`, the same kernel.
 
     The ratio is paired over rounds; low and high: its 95 % bootstrap interval.
     """
@@ -250,7 +252,8 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     search         that found the config: of this run, or as the tuned table tells of an entry for this problem; None
                    where nobody knows
     timing, floor  by how it was timed
-    against        by how it was timed: its speed over the other language's, where that was timed with it
+    against        by how it was timed: its speed over the other language's, of a borrowed config over its own one's,
+                   where that was timed with it
     noise          |1 - ratio| of the baseline to itself under a second name, by how it was timed
     order_seeds    of the order of turns, by how it was timed; empty in rows older than it
     timeline_us    that the GPU was busy in one call on cold L2, by its own timeline; None where it was not asked
@@ -326,6 +329,12 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     def is_matched(self) -> bool:
         """Whether it runs the config of another kernel: held against that one, no rival of the others."""
         return MATCHED.search(self.variant) is not None
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether it runs the config that its kernel would take without the one searched for the problem: held against
+        the kernel with that one, no rival of the others."""
+        return self.variant.endswith(BORROWED)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values. An accuracy that was not measured is {}."""

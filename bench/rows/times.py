@@ -21,7 +21,7 @@ def tables() -> dict[str, list[Measured]]:
 
 def measured(files: Mapping[Path, Sequence[Row]]) -> list[Measured]:
     """Of each problem the measurement with the most kernels; of two alike that in the dtype which the problem's key
-    names, then that without the other language's configs, then that of more rounds, then the later. Products without an
+    names, then that without lent configs, then that of more rounds, then the later. Products without an
     epilogue and in the dtype of their inputs, as torch.mm computes them. Sorted by layout, dtype, N, K, M."""
     best: dict[str, tuple[tuple[int, bool, bool, int, str], Measured]] = {}
     for path, rows in files.items():
@@ -34,7 +34,7 @@ def measured(files: Mapping[Path, Sequence[Row]]) -> list[Measured]:
                 continue
             found = Measured(problem=problem.key, rows=path.stem, us=dict(sorted(us.items())))
             own_dtype = problem.key["dtype"] == together[0].problem.dtype
-            alone = not any(row.is_matched for row in together)
+            alone = not any(row.is_matched or row.is_held_out for row in together)
             rounds = together[0].timing["cold"].rounds
             rank = len(us), own_dtype, alone, rounds, max(row.time for row in together)
             name = json.dumps(problem.key)

@@ -7,6 +7,8 @@ figure is typed and no quotation goes stale.
     <!-- ladder:router-nk 16x* -->                  the steps to the fastest kernel, a table a problem
     <!-- matrix:router-nk -->                        language x protocol; or both at one config alone:
     <!-- matrix:router-matched-nk same -->
+    <!-- borrowed:router-borrowed -->                what the config of the nearest other problem keeps of a kernel's
+                                                     speed
     <!-- map:h200 router-nk:1x*,2x* router-nk:8x* -->
                                                      which kernel to take: a line a rule, problems of a file
                                                      by patterns
@@ -103,7 +105,7 @@ from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 MARKED = re.compile(
     r"(<!-- (results|ladder|matrix|plots|printed|claims|counters|stages|code|spaces|moved|regimes|beside|map|"
-    r"searches|verdicts|versions|across|resources|published|counted)(?::(\S+))?((?: \S+)*) -->\n)"
+    r"searches|verdicts|versions|across|resources|published|counted|borrowed)(?::(\S+))?((?: \S+)*) -->\n)"
     r".*?(<!-- /\2 -->)",
     re.DOTALL,
 )
@@ -608,6 +610,12 @@ class _Page:
     def _matrix(self, rows: list[Row], words: list[str], file: Path) -> str:
         made = matrix.tables(rows) if not words else [matrix.matched_table(rows, "cold")]
         return "\n".join(table.markdown() for table in made)
+
+    def _borrowed(self, rows: list[Row], words: list[str], file: Path) -> str:
+        table = matrix.borrowed_table(rows, "cold")
+        if not table.lines:
+            raise ValueError(f"borrowed:{file.stem}: no kernel ran a borrowed config beside its own")
+        return table.markdown()
 
     def _plots(self, rows: list[Row], words: list[str], file: Path) -> str:
         unknown = set(words) - plots.PLOTS.keys()

@@ -13,7 +13,7 @@ import pandas as pd
 
 from triton_vs_tilus.bench.ops import BASELINES
 from triton_vs_tilus.bench.rows.frame import frame, geometric_mean
-from triton_vs_tilus.bench.rows.queries import contending, leading_timing
+from triton_vs_tilus.bench.rows.queries import contending, leading_timing, passed
 from triton_vs_tilus.bench.rows.row import PASSED, Row, TimingName
 from triton_vs_tilus.bench.show.tables import (
     FASTEST,
@@ -33,6 +33,7 @@ OVER_HEADING = f"{PAIR[1]} over\n{PAIR[0]}"
 OVER = OVER_HEADING.replace("\n", " ")
 FORMER = "°: with configs from searches of a former kernel, or that ran out of time"
 LEAST = 3  # problems from which on extremes are shown
+NEARLY = 0.95  # of the speed with the config searched for the problem
 CELL = ["protocol", "language"]
 
 
@@ -53,17 +54,18 @@ def bests(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
-    """Language at the same config, where it was measured; language against protocol, kernel by kernel in both
-    languages, the cells in full, and every problem's speed-ups.
+    """Language at the same config, and what a borrowed config costs, where they were measured; language against
+    protocol, kernel by kernel in both languages, the cells in full, and every problem's speed-ups.
 
     Raises ValueError where nothing was timed.
     """
     timing = leading_timing(rows)
     if timing is None:
         raise ValueError("the matrix needs rows that were timed; there are none")
-    both, same = twins_table(rows, timing), matched_table(rows, timing)
+    both, same, borrowed = (make(rows, timing) for make in (twins_table, matched_table, borrowed_table))
     shown = [
         *([same, matched_problems_table(rows, timing)] if same.lines else []),
+        *([borrowed] if borrowed.lines else []),
         effect_table(rows, timing),
         *([both] if both.lines else []),
     ]
@@ -145,6 +147,56 @@ def _outcomes(lines: pd.DataFrame) -> str:
         return ""
     counts = [(~lines.tie & (lines.ratio > 1)).sum(), lines.tie.sum(), (~lines.tie & (lines.ratio < 1)).sum()]
     return f"{geometric_mean(lines.ratio):.3f}{'°' * bool(lines.former.any())}, {' / '.join(map(str, counts))}"
+
+
+def held_out(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
+    """A line for each kernel and problem that ran the config searched for it and, in the same run, the one that it
+    would take without that.
+
+    kernel, language, problem
+    same              whether both are one config
+    ratio, low, high  the speed with the borrowed config over that with its own, paired over rounds, with its 95 %
+                      interval; 1 where both are one config
+    former            whether its own config is of a search of a former kernel, or that ran out of time
+    """
+    timed = passed(rows, timing)
+    by_run = {(row.measurement, row.contender): row for row in timed}
+    lines = []
+    for row in timed:
+        found = row.against.get(timing)
+        if not row.is_held_out or found is None or (own := by_run.get((row.measurement, found.contender))) is None:
+            continue
+        same = row.config == own.config
+        figures = (1.0, 1.0, 1.0) if same else (found.ratio, found.low, found.high)
+        name = own.contender.partition("/")[2]
+        lines.append([name, row.language, row.problem.name, same, *figures, own.not_searched])
+    columns = ["kernel", "language", "problem", "same", "ratio", "low", "high", "former"]
+    return pd.DataFrame(lines, columns=columns)
+
+
+def borrowed_table(rows: Sequence[Row], timing: TimingName) -> Table:
+    """A line a kernel and language: how much of its speed a borrowed config keeps."""
+    _, what, labels = naming(rows)
+    lines = []
+    for (kernel, language), of_kernel in held_out(rows, timing).groupby(["kernel", "language"], sort=False):
+        worst = of_kernel.iloc[int(of_kernel.ratio.argmin())]
+        label = labels[worst.problem] if what == "problem" else f"{what} = {labels[worst.problem]}"
+        lines.append(
+            [
+                str(kernel),
+                str(language),
+                str(len(of_kernel)),
+                str(of_kernel.same.sum()),
+                str((of_kernel.ratio >= NEARLY).sum()),
+                f"{geometric_mean(of_kernel.ratio):.3f}{'°' * bool(of_kernel.former.any())}",
+                f"{worst.ratio:.2f} ({worst.low:.2f}-{worst.high:.2f}), {label}",
+            ]
+        )
+    foot = f"{timing}. The speed with the config of the nearest other problem in the tuned table over that with the "
+    foot += "one searched for the problem, paired over the rounds of one run; 1 where both are one config. Mean: "
+    foot += f"geometric. Worst: with its 95 % interval. {FORMER}. {source_of(rows)}."
+    header = ["kernel", "language", "problems", "same\nconfig", f"at least\n{NEARLY}x", "mean", "worst"]
+    return Table("what a borrowed config keeps of the speed", header, lines, foot=foot)
 
 
 def effect_table(rows: Sequence[Row], timing: TimingName) -> Table:
