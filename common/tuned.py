@@ -239,8 +239,8 @@ def pick(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, Source]:
 
 
 def borrowed(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, Source]:
-    """As `pick` would be without an entry of this very problem on this device: 'nearest' or 'heuristic'."""
-    others = [known for known in nearest(kernel, problem, slug) if not _is_own(known, problem, slug)]
+    """As `pick` would be if no GPU had an entry of this very problem: 'nearest' or 'heuristic'."""
+    others = [known for known in nearest(kernel, problem, slug) if known.problem != problem.key]
     return _first_that_runs(kernel, problem, slug, others)
 
 

@@ -67,14 +67,14 @@ def test_a_device_takes_what_was_searched_on_its_stand_in(tuned_tables, monkeypa
 
 
 def test_without_its_own_entry_a_problem_borrows_as_one_that_was_not_searched(tuned_tables, monkeypatch):
-    """By the same rule: the nearest, of those that run; of a stand-in's the one of this very problem."""
+    """By the same rule: the nearest, of those that run; a stand-in's of this very problem is not taken either."""
     near, own, far = (Matmul(m, 256, 7168) for m in (8, 16, 64))
     tuned.write("some-gpu", [(KERNEL.full_name, entry(of, of.m)) for of in (near, own, far)], shipped=True)
     before = tuned.borrowed(KERNEL, own, "some-gpu")
     assert (before[0].split_k, before[1]) == (8, "nearest") and picked(own) == (16, "tuned")
     monkeypatch.setitem(tuned.STAND_INS, "its-sister", "some-gpu")
     tuned.write("its-sister", [(KERNEL.full_name, entry(own, 4))], shipped=True)
-    assert tuned.borrowed(KERNEL, own, "its-sister")[0].split_k == 16
+    assert tuned.borrowed(KERNEL, own, "its-sister")[0].split_k == 8
     of_few = replace(KERNEL, supports=lambda problem, config: "no" if config and config.split_k == 8 else None)
     assert tuned.borrowed(of_few, own, "some-gpu")[0].split_k == 64
     tuned.path_of("some-gpu", shipped=True).write_text("{}")
