@@ -314,6 +314,7 @@ def environment_reason(language: Language) -> str | None:
     lacks: dict[Language, Callable[[], str | None]] = {
         Language.HELION: partial(not_installed, "helion", "helion"),
         Language.FLASHINFER: partial(not_installed, "flashinfer-python", "flashinfer"),
+        Language.HUMMING: partial(not_installed, "humming-kernels", "humming"),
     }
     on_gpu = torch.cuda.is_available()
     if on_gpu:
