@@ -42,6 +42,12 @@ ON_CPU = {
     Language.PUBLISHED_TILUS: "in tilus' interpreter",
     Language.CANDIDATE: "on the CPU",
 }
+# What brings a language, where this project's extra of the language's name does.
+OPTIONAL = {
+    Language.HELION: "helion",
+    Language.FLASHINFER: "flashinfer-python",
+    Language.HUMMING: "humming-kernels",
+}
 TWINS = (Language.TRITON, Language.TILUS)
 SPLIT = re.compile(r"@s([1-9]\d*)$")
 CANDIDATE = f"{Language.CANDIDATE.value}/"
@@ -352,8 +358,7 @@ def sits_out(kernel: Kernel, problem: Problem, device: torch.device) -> str | No
 def environment_reason(language: Language) -> str | None:
     """Why no contender of this language can run on this machine, or None."""
     lacks: dict[Language, Callable[[], str | None]] = {
-        Language.HELION: partial(not_installed, "helion", "helion"),
-        Language.FLASHINFER: partial(not_installed, "flashinfer-python", "flashinfer"),
+        language: partial(not_installed, package, language.value) for language, package in OPTIONAL.items()
     }
     on_gpu = torch.cuda.is_available()
     if on_gpu:

@@ -83,11 +83,11 @@ RECORDINGS = {
     "w4a16-splits": (
         f"--workload w4a16-square {_splits('w4a16.atomic', (1, 2, 4, 8, 16))} --timing cold,graph --rounds 40"
     ),
-    # Few rows by the large squares; warps that share K among the kernels.
+    # Few rows by the large squares; warps that share K among the kernels, and whom a user would take instead.
     "w4a16-grid": " ".join(
         [
             *(f"--problem w4a16-{m}x{n}x{n}-fp16-g128" for m in (1, 2, 4, 8, 16) for n in (4096, 8192, 16384)),
-            _only("triton/w4a16", "tilus/w4a16"),
+            _only("triton/w4a16", "tilus/w4a16", "humming/w4a16"),
             "--timing cold,graph --rounds 40",
         ]
     ),

@@ -49,6 +49,7 @@ class Language(str, Enum):
     HELION = "helion"
     FLASHINFER = "flashinfer"  # CUDA C++ of the serving engines
     CUTE_DSL = "cute_dsl"  # CUTLASS' Python language
+    HUMMING = "humming"  # CUDA C++ for quantized weights
     TLX = "tlx"  # Triton's low-level extensions
     GLUON = "gluon"  # the explicit language within Triton
     PUBLISHED_TILUS = "published_tilus"

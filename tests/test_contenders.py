@@ -136,6 +136,7 @@ def test_without_a_gpu_each_language_says_where_it_is_checked(monkeypatch):
         Language.GLUON: "needs a CUDA device",
         Language.CUBLASLT: "needs a CUDA device",
         Language.CUTE_DSL: "needs a CUDA device",
+        Language.HUMMING: "needs a CUDA device",
     }
     monkeypatch.setattr(environment, "version", lambda _: None)
     assert "helion is not installed" in contenders.availability(Language.HELION)

@@ -27,6 +27,7 @@ from triton_vs_tilus.bench.references import (
     decompose_k,
     flashinfer_router,
     helion_matmul,
+    humming_w4a16,
     torch_compile,
     torch_int4pack_mm,
 )
@@ -527,6 +528,7 @@ def test_a_custom_operator_sits_out_with_a_reason(name, problem, reason):
         ("helion/matmul", Matmul(4, 8, 64), "helion"),
         ("flashinfer/router", Matmul(4, 256, 7168, layout=Layout.NK), "flashinfer-python"),
         ("flashinfer/tinygemm", Matmul(4, 256, 7168, layout=Layout.NK), "flashinfer-python"),
+        ("humming/w4a16", W4A16Matmul(1, 256, 256), "humming-kernels"),
     ],
 )
 def test_a_package_that_is_not_there_is_a_reason(monkeypatch, name, problem, package):
@@ -774,6 +776,115 @@ def test_it_is_laid_out_once_for_all_calls():
     assert positional[2].shape == (problem.groups, problem.n, 2)
     judge = Judge(problem, inputs)
     assert all(judge.judge(INT4PACK.launch(*positional, **by_keyword)).ok for _ in range(2))
+
+
+# Humming's.
+
+HUMMING = humming_w4a16.KERNEL
+FP16 = torch.float16
+BY_HUMMING = [
+    W4A16Matmul(m, n, k, dtype, group_size, symmetric)
+    for m, n, k, dtype, group_size, symmetric in (
+        (1, 4096, 4096, FP16, 128, False),  # mma.sync, stream-K
+        (16, 8192, 4096, FP16, 128, False),
+        (16, 4096, 4096, FP16, 128, True),
+        (1, 512, 512, FP16, 128, False),  # not split
+        (64, 4096, 4096, FP16, 64, False),  # wgmma
+        (16, 1024, 2048, BF16, 32, False),
+    )
+]
+CHOSEN = {"block_shape": (8, 128, 128), "mma_type": "mma", "num_stages": 4, "num_ctas_per_sm": 2, "use_stream_k": True}
+
+
+def dequantized(weight, weight_scale, zero_point=None):
+    """The [K, N] weight of parts as Humming takes them, in float64, one nibble after the other."""
+    nibbles = torch.stack([weight >> bit & 0xF for bit in range(0, 32, 4)], dim=-1).flatten(1)
+    group_size = nibbles.shape[1] // weight_scale.shape[1]
+    wide = lambda part: part.double().repeat_interleave(group_size, dim=1)  # noqa: E731
+    return ((nibbles - (8 if zero_point is None else wide(zero_point))) * wide(weight_scale)).T
+
+
+class MadeUpHumming(SimpleNamespace):
+    """A package that lays nothing out and multiplies in torch; `called` has the options of each of its functions."""
+
+    def __init__(self):
+        self.called: dict[str, Any] = {}
+        types = SimpleNamespace(uint4="uint4", DataType=SimpleNamespace(from_torch_dtype=str))
+        super().__init__(dtypes=types, Schema=self._kept("schema", lambda **_: "schema"))
+        self.transform = self._kept("layer", lambda parts, *_, **__: (SimpleNamespace(to_str=lambda: "layer"), parts))
+        self.choose = self._kept("chosen", lambda *_, **__: CHOSEN)
+        self.prepare = self._kept("kernel", lambda *_: torch.tensor([0, 1 << 30, 7, 0]))
+        self.launch = self._kept("launch", self._multiply)
+
+    def _kept(self, name, function):
+        def called(*args, **options):
+            self.called[name] = args, options
+            return function(*args, **options)
+
+        return called
+
+    def _multiply(self, *, inputs, outputs, configs, locks, **parts):
+        return outputs.copy_(inputs.double() @ dequantized(**parts))
+
+
+@pytest.mark.parametrize("problem", FOUR_BITS, ids=lambda problem: problem.name)
+def test_the_parts_that_humming_takes_mean_the_same_weight(problem):
+    weight = problem.inputs("cpu").weight
+    parts = humming_w4a16.parts_of(weight)
+    assert torch.equal(dequantized(**parts), weight.dequantized())
+    assert all(part.is_contiguous() for part in parts.values())
+    assert {part.dtype for part in parts.values()} == {torch.int32, BF16}
+
+
+@pytest.mark.parametrize("problem", FOUR_BITS, ids=lambda problem: problem.name)
+def test_humming_itself_takes_these_parts(problem):
+    schema = pytest.importorskip("humming.schema")
+    dtypes = pytest.importorskip("humming.dtypes")
+    has_zeros = {"has_zero_point": not problem.symmetric, "is_fp_zero_point": not problem.symmetric}
+    made = schema.HummingWeightSchema(b_dtype=dtypes.uint4, weight_scale_group_size=problem.group_size, **has_zeros)
+    made.validate_tensors(
+        humming_w4a16.parts_of(problem.inputs("cpu").weight), problem.n, problem.k, problem.dtype, None
+    )
+    assert humming_w4a16._humming().dtypes is dtypes
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_humming_is_launched_with_what_was_laid_out_ahead(monkeypatch, symmetric):
+    humming = MadeUpHumming()
+    monkeypatch.setattr(humming_w4a16, "_humming", lambda: humming)
+    monkeypatch.setattr(humming_w4a16, "version", lambda _: "0.1.20")
+    problem = W4A16Matmul(3, 128, 384, symmetric=symmetric)
+    inputs, out = problem.inputs("cpu"), torch.empty(problem.out_shape, dtype=FP16)
+    positional, by_keyword = HUMMING.arguments(problem, inputs)
+    assert positional[0] is inputs.a and ("zero_point" in by_keyword) is not symmetric
+    _, schema = humming.called["schema"]
+    assert (schema["has_zero_point"], schema["is_fp_zero_point"]) == (not symmetric, not symmetric)
+    assert humming.called["chosen"][1]["shape_m"] == 3
+    assert humming.called["kernel"][0][:3] == ("layer", None, CHOSEN)
+    assert Judge(problem, inputs).judge(HUMMING.launch(*positional, **by_keyword, out=out)).ok
+    _, launched = humming.called["launch"]
+    assert launched["outputs"] is out and launched["configs"] is positional[1]
+    assert launched["locks"].numel() * 4 == HUMMING.workspace_bytes(problem, None) and not launched["locks"].any()
+    assert HUMMING.note() == "humming-kernels 0.1.20: 8x128x128 mma, 4 stages, stream-K, blocks an SM: 2"
+
+
+def test_humming_sits_out_with_a_reason(monkeypatch):
+    monkeypatch.setattr(environment, "version", lambda _: "1")
+    reason = HUMMING.supports(W4A16Matmul(1, 192, 128), None)
+    assert reason == "N is 192; accepted: multiples of 128, as its tiles are no narrower"
+    humming_w4a16._humming.cache_clear()
+    monkeypatch.setitem(sys.modules, "humming", None)
+    with pytest.raises(NotImplementedError, match=r"^humming-kernels .* cannot be imported: ModuleNotFoundError: "):
+        HUMMING.arguments(problem := W4A16Matmul(1, 128, 128), problem.inputs("cpu"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("problem", BY_HUMMING, ids=lambda problem: problem.name)
+def test_humming_passes_the_referee(problem, device):
+    skip_unless_supported(HUMMING, problem)
+    Referee(problem, device, 0).examine(
+        launcher(HUMMING, problem, None), HUMMING.roundings(None), HUMMING.deterministic
+    )
 
 
 # Who takes part.

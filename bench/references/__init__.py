@@ -12,6 +12,7 @@ from triton_vs_tilus.bench.references import (
     flashinfer_gemm,
     flashinfer_router,
     helion_matmul,
+    humming_w4a16,
     linear,
     torch_bitwise_or,
     torch_compile,
@@ -35,6 +36,7 @@ KERNELS = (
     *flashinfer_router.KERNELS,
     *flashinfer_gemm.KERNELS,
     cute_dsl.KERNEL,
+    humming_w4a16.KERNEL,
     *linear.KERNELS,
     *chain.KERNELS,
 )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from triton_vs_tilus.bench import contenders, workloads
+from triton_vs_tilus.bench.rows.environment import not_installed
 from triton_vs_tilus.bench.show.tables import Table
 from triton_vs_tilus.bench.workloads import Asked
 from triton_vs_tilus.common.kernel import Kernel
@@ -53,8 +54,16 @@ def _where(kernels: Sequence[Kernel], has_gpu: bool) -> Iterator[str]:
     if not has_gpu:
         yield "There is no CUDA device: contenders are checked on the CPU, and nothing is timed."
     alike: dict[str, list[str]] = {}
+    missing = []
     for language in dict.fromkeys(kernel.language.compiler for kernel in kernels):
-        alike.setdefault(contenders.availability(language), []).append(language.value)
+        availability = contenders.availability(language)
+        package = contenders.OPTIONAL.get(language)
+        if package is not None and availability == not_installed(package, language.value):
+            missing.append(language.value)
+        else:
+            alike.setdefault(availability, []).append(language.value)
+    if missing:
+        yield f"{', '.join(missing)}: not installed: pip install --editable '.[{','.join(missing)}]'"
     for availability, languages in alike.items():
         if availability != "runs on the CPU":  # as all that are not named
             yield f"{', '.join(languages)}: {availability}"

@@ -40,6 +40,7 @@ COLOURS = {
     "helion": "#CC79A7",
     "flashinfer": "#E69F00",
     "cute_dsl": "#8C510A",
+    "humming": "#80499C",
     "tlx": "#56B4E9",
     "gluon": "#F0E442",
     "candidate": "#009E73",
