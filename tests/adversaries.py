@@ -5,6 +5,7 @@ MODE's (kernelbot, reference-kernels, pygpubench), the reports on CUDA-L1 and CU
 Wafer's and Makora's field guides, AMD's AgentKernelArena. notes/referee.md says which is whose.
 """
 
+import ctypes
 import gc
 import os
 import threading
@@ -304,6 +305,21 @@ def threads_while_timed(a, b, out):
         return _product(a, b, out)
     threading.Timer(0.2, torch.mm, (a, b), {"out": out}).start()
     return out
+
+
+def thread_left_while_timed(a, b, out):
+    """Well behaved for as long as it is looked at one by one, then a thread is begun, and stays for who comes next."""
+    if _call_number("stays") == LOOKED_AT + 1:
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    return _product(a, b, out)
+
+
+def native_thread_while_timed(a, b, out):
+    """Every 40th call begins a thread that is none of Python's, and stays."""
+    if _call_number("native") % LOOKED_AT == 0:
+        c = ctypes.CDLL(None)
+        c.pthread_create(ctypes.byref(ctypes.c_void_p()), None, c.sleep, ctypes.c_void_p(60))
+    return _product(a, b, out)
 
 
 def once_a_capture(a, b, out):

@@ -12,7 +12,7 @@ from verdicts import name_of, rows_of
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.contenders import find
-from triton_vs_tilus.bench.measure import floor, suspicion, worker
+from triton_vs_tilus.bench.measure import floor, suspicion, threads, worker
 from triton_vs_tilus.bench.measure.clock import Arguments, Clocks, NotTimed, Samples, Timed
 from triton_vs_tilus.bench.measure.nvml import Reading
 from triton_vs_tilus.bench.measure.process import Died
@@ -493,15 +493,15 @@ def test_a_thread_with_the_identifier_of_one_that_ended_is_a_new_one(monkeypatch
     ends = [threading.Event(), threading.Event()]
     first, second = (threading.Thread(target=end.wait, daemon=True) for end in ends)
     first.start()
-    before = worker._threads()
-    assert worker._begun_since(before) == set()
+    before = threads.Threads()
+    assert before.left() is None
     ends[0].set()
     first.join()
     second.start()
     try:
-        handed_on = {first.ident: worker._threads()[second.ident]}
-        monkeypatch.setattr(worker, "_threads", lambda: handed_on)
-        assert worker._begun_since(before) == {first.ident}
+        handed_on = {first.ident: threads._outermost_frames()[second.ident]}
+        monkeypatch.setattr(threads, "_outermost_frames", lambda: handed_on)
+        assert before.left().startswith("leaves 1 threads running")
     finally:
         ends[1].set()
         second.join()

@@ -58,6 +58,8 @@ ON_A_GPU: dict[str, Expected] = {
     "cached_but_for_the_first": (WRONG, "while timed cold"),
     "skips_while_timed": (WRONG, "while timed cold"),
     "threads_while_timed": (WRONG, "while timed cold"),
+    "thread_left_while_timed": (WRONG, "while timed cold: leaves 1 threads running when its call returns"),
+    "native_thread_while_timed": (WRONG, "while timed cold: leaves 1 threads running when its call returns"),
     "other_stream_while_timed": (WRONG, "while timed cold"),
     "lingers_on_a_stream": (WRONG, "while timed cold"),
     "sets_l2_aside": (WRONG, "sets L2 aside"),

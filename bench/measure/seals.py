@@ -5,8 +5,10 @@ constant, or set how torch computes. The clock and the judge hold their own refe
 others.
 """
 
+import os
 import secrets
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache, partial
@@ -27,6 +29,9 @@ FUNCTIONS = {
     torch.cuda: "synchronize current_stream stream graph set_device _sleep Event Stream CUDAGraph",
     torch.profiler: "profile",
     time: "perf_counter monotonic",
+    sys: "_current_frames",
+    threading: "enumerate",
+    os: "listdir",
     secrets: "token_bytes randbits randbelow SystemRandom",
     driver: "cuStreamGetCaptureInfo cuGraphGetNodes cuGraphNodeGetType cuGraphKernelNodeGetParams cuCtxGetLimit",
 }
