@@ -5,11 +5,15 @@ MODE's (kernelbot, reference-kernels, pygpubench), the reports on CUDA-L1 and CU
 Wafer's and Makora's field guides, AMD's AgentKernelArena. notes/referee.md says which is whose.
 """
 
+import copyreg
 import ctypes
 import gc
 import os
+import struct
+import sys
 import threading
 import time
+from multiprocessing.connection import Connection
 
 import torch
 
@@ -194,6 +198,69 @@ def patches_the_judge(a, b, out):
     from triton_vs_tilus.common.accuracy import Judge
 
     Judge.largest_error.__code__ = (lambda self, out: 0.0).__code__
+    return out
+
+
+def adds_to_the_judge(a, b, out):
+    """Nothing of the judge is replaced: what it says goes through a method that it did not have."""
+    from triton_vs_tilus.common.accuracy import Accuracy
+
+    Accuracy.__getattribute__ = lambda self, name: name == "ok" or object.__getattribute__(self, name)
+    return out.zero_()
+
+
+def _passed():
+    """What the worker says of who is right, and that its process may go on."""
+    from triton_vs_tilus.bench.measure.worker import Result
+    from triton_vs_tilus.common.accuracy import Accuracy
+
+    return Result("passed", accuracy=Accuracy(0.0, 1.0, 1.0), bitwise_equal=True), True
+
+
+def _silence():
+    """What the worker says from here on reaches nobody, and its parent starts another."""
+    os.dup2(os.open(os.devnull, os.O_RDWR), int(sys.argv[1]))
+
+
+def writes_its_verdict(a, b, out):
+    """Into the worker's pipe, whose file descriptor the command line has."""
+    Connection(os.dup(int(sys.argv[1]))).send(("result", _passed()))
+    _silence()
+    return out
+
+
+class _Code:
+    def __reduce__(self):
+        return exec, ("import os; os.environ['A_CANDIDATE_RAN'] = 'in the parent'",)
+
+
+def has_the_parent_run_code(a, b, out):
+    """Into the worker's pipe goes a pickle that runs code where it is loaded."""
+    Connection(os.dup(int(sys.argv[1]))).send(("announce", _Code()))
+    return torch.mm(a, b, out=out)
+
+
+def cuts_a_message_short(a, b, out):
+    """Ends within a message."""
+    os.write(int(sys.argv[1]), struct.pack("!i", 1000) + b"short")
+    os._exit(3)
+
+
+def signs_its_verdict(a, b, out):
+    """As the worker does, by what stands in the frames of its callers."""
+    frame = sys._getframe()
+    while frame.f_code.co_name != "_serve":
+        frame = frame.f_back
+    frame.f_locals["send"]("result", _passed())
+    _silence()
+    return out
+
+
+def pickles_its_verdict(a, b, out):
+    """Has pickle write another result than the worker's."""
+    verdict, _ = _passed()
+    values = [getattr(verdict, name) for name in vars(verdict)]
+    copyreg.pickle(type(verdict), lambda result: (type(verdict), tuple(values)))
     return out
 
 

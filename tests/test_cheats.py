@@ -1,6 +1,7 @@
 """Cheats that behave for as long as they are looked at one by one: what the clock and its judge say of them on a
 made-up device, where a product takes 8 us and calling nothing 1 us."""
 
+import copyreg
 import dataclasses
 import secrets
 import sys
@@ -168,11 +169,13 @@ UNWRITTEN = "128 of 128 elements are NaN"
         (f"{ADVERSARIES}:thread_left_waiting", WRONG, "leaves 1 threads running when its call returns: Thread-", False),
         (f"{ADVERSARIES}:patches_the_clock", WRONG, "measured by: torch.cuda.streams.Event.elapsed_time", False),
         (f"{ADVERSARIES}:patches_the_judge", WRONG, "measured by: Judge.largest_error", False),
+        (f"{ADVERSARIES}:pickles_its_verdict", WRONG, "measured by: how pickle writes a result", False),
     ],
     ids=lambda value: value.rpartition("/")[2] if isinstance(value, str) and "/" in value else None,
 )
 def test_what_the_gate_says_of_a_cheat(monkeypatch, place, status, why, lives):
     """lives: whether the process goes on to the next contender."""
+    monkeypatch.setattr(copyreg, "dispatch_table", dict(copyreg.dispatch_table))
     monkeypatch.setattr(torch.cuda.Event, "elapsed_time", torch.cuda.Event.elapsed_time)  # restored afterwards
     monkeypatch.setattr(Judge.largest_error, "__code__", Judge.largest_error.__code__)
     monkeypatch.setattr(seal(), "spoiled", False)
@@ -262,6 +265,15 @@ def test_a_constant_that_is_changed_is_found(monkeypatch):
     seals = Seals()
     monkeypatch.setattr(accuracy, "SLACK", 1e9)
     assert seals.broken() == f"replaces what it is measured by: {accuracy.__name__}.SLACK"
+
+
+def test_a_method_that_is_added_is_found(monkeypatch):
+    """A class without one inherits it, so nothing is replaced."""
+    seals = Seals()
+    monkeypatch.setattr(Accuracy, "__annotations__", {})  # which Python adds on its own
+    assert seals.broken() is None
+    monkeypatch.setattr(Accuracy, "__reduce__", lambda self: (Accuracy, (0.0, 0.0, 0.0)))
+    assert seals.broken() == f"replaces what it is measured by: {accuracy.__name__}.Accuracy.__reduce__"
 
 
 def test_what_torch_compiles_is_no_change(monkeypatch):

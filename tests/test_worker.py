@@ -1,5 +1,6 @@
 """The referee against adversaries: each gets its own row with the right status, and costs no other its row."""
 
+import os
 import threading
 from dataclasses import asdict, replace
 from typing import Any
@@ -60,6 +61,13 @@ EXPECTED = {
     "honest_without_out": (PASSED, ""),
     "lazy_subclass": (WRONG, "returns _Lazy; expected torch.Tensor itself"),
     "lazy_instance": (WRONG, ""),
+    "adds_to_the_judge": (WRONG, "replaces what it is measured by: triton_vs_tilus.common.accuracy.Accuracy.__getattr"),
+    "writes_its_verdict": (WRONG, "pipe that the worker has not signed"),
+    "has_the_parent_run_code": (WRONG, "pipe that the worker has not signed"),
+    "cuts_a_message_short": (CRASHED, "exit code 3"),
+    # Two that cannot be found, as they change what the worker itself sends; those that follow are judged all the same.
+    "signs_its_verdict": (PASSED, ""),
+    "pickles_its_verdict": (PASSED, ""),
     "finds_the_answer": (WRONG, "stale"),
     "spoils_the_answer": (WRONG, "128 of 128 elements are NaN"),
     "knows_the_seed": (WRONG, "stale"),
@@ -102,6 +110,10 @@ def test_verdicts_are_kept_as_lines(checked, tmp_path):
     assert kept == read_verdicts(path) and [each.as_expected for each in kept] == [True, False]
     assert [(each.adversary, each.status) for each in kept] == [("honest", PASSED), ("writes_nothing", WRONG)]
     assert kept[1].message == checked["writes_nothing"].message and kept[1].environment.torch
+
+
+def test_no_candidate_runs_code_in_the_parent(checked):
+    assert "A_CANDIDATE_RAN" not in os.environ
 
 
 @pytest.mark.parametrize("function", verdicts.ON_A_GPU)

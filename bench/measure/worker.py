@@ -336,7 +336,13 @@ def _result_of(death: Died) -> Result:
 
 
 def _failure(death: Died) -> Failure:
-    status: Status = TIMED_OUT if death.timed_out else OUT_OF_MEMORY if "OutOfMemoryError" in death.message else CRASHED
+    status: Status = CRASHED
+    if death.forged:
+        status = WRONG
+    elif death.timed_out:
+        status = TIMED_OUT
+    elif "OutOfMemoryError" in death.message:
+        status = OUT_OF_MEMORY
     if death.running is None:
         return Failure(None, status, f"before any contender ran: {death.message}")
     return Failure(death.running, status, death.message)
