@@ -325,6 +325,14 @@ def cached_but_for_the_first(a, b, out):
     return out.copy_(_answers[key])
 
 
+def cached_by_id(a, b, out):
+    """By the tensors themselves, which are the same in every turn."""
+    key = id(a), id(b)
+    if key not in _answers:
+        _answers[key] = _product(a, b, out).clone()
+    return out.copy_(_answers[key])
+
+
 def cached_by_a_sample(a, b, out):
     """By address and some of the numbers, as a kernel could compare them on the GPU."""
     key = a.data_ptr(), *a.flatten()[:16].tolist(), *b.flatten()[:16].tolist()
@@ -499,4 +507,20 @@ def sets_l2_aside(a, b, out):
     from cuda.bindings import driver
 
     driver.cuCtxSetLimit(driver.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 16 << 20)
+    return torch.mm(a, b, out=out)
+
+
+def keeps_b_in_l2(a, b, out):
+    """Sets a part of L2 aside, and by an attribute of the stream has B stay in it."""
+    from cuda.bindings import driver
+
+    driver.cuCtxSetLimit(driver.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE, b.nbytes)
+    window = driver.CUaccessPolicyWindow()
+    window.base_ptr, window.num_bytes, window.hitRatio = b.data_ptr(), b.nbytes, 1.0
+    window.hitProp = driver.CUaccessProperty.CU_ACCESS_PROPERTY_PERSISTING
+    window.missProp = driver.CUaccessProperty.CU_ACCESS_PROPERTY_STREAMING
+    value = driver.CUstreamAttrValue()
+    value.accessPolicyWindow = window
+    attribute = driver.CUstreamAttrID.CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
+    driver.cuStreamSetAttribute(torch.cuda.current_stream().cuda_stream, attribute, value)
     return torch.mm(a, b, out=out)

@@ -94,6 +94,7 @@ def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
         ("one_memory_for_all", "cold", "passed", ""),
         ("one_memory_for_all", "graph", "not timed", "one memory for several argument sets"),
         ("one_memory_for_all", "warm", "passed", ""),
+        ("cached_by_id", "cold", "wrong", "over the bound"),
         ("threads_while_timed", "cold", "wrong", "leaves 20 threads running when its call returns: Thread-"),
         ("thread_left_while_timed", "cold", "wrong", "leaves 1 threads running when its call returns: Thread-"),
         ("thread_left_while_timed", "graph", "wrong", "leaves 1 threads running"),

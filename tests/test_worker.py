@@ -46,6 +46,7 @@ EXPECTED = {
     "all_zeros": (WRONG, "over the bound"),
     "first_answer": (WRONG, "stale"),
     "cached_by_address": (WRONG, "stale"),
+    "cached_by_id": (WRONG, "stale"),
     "hangs": (TIMED_OUT, "deadline"),
     "writes_after": (WRONG, "outside of its output: 6 bytes after"),
     "writes_before": (WRONG, "outside of its output: 6 bytes before"),
