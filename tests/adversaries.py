@@ -5,10 +5,15 @@ MODE's (kernelbot, reference-kernels, pygpubench), the reports on CUDA-L1 and CU
 Wafer's and Makora's field guides, AMD's AgentKernelArena. notes/referee.md says which is whose.
 """
 
+import copyreg
+import ctypes
 import gc
 import os
+import struct
+import sys
 import threading
 import time
+from multiprocessing.connection import Connection
 
 import torch
 
@@ -196,6 +201,69 @@ def patches_the_judge(a, b, out):
     return out
 
 
+def adds_to_the_judge(a, b, out):
+    """Nothing of the judge is replaced: what it says goes through a method that it did not have."""
+    from triton_vs_tilus.common.accuracy import Accuracy
+
+    Accuracy.__getattribute__ = lambda self, name: name == "ok" or object.__getattribute__(self, name)
+    return out.zero_()
+
+
+def _passed():
+    """What the worker says of who is right, and that its process may go on."""
+    from triton_vs_tilus.bench.measure.worker import Result
+    from triton_vs_tilus.common.accuracy import Accuracy
+
+    return Result("passed", accuracy=Accuracy(0.0, 1.0, 1.0), bitwise_equal=True), True
+
+
+def _silence():
+    """What the worker says from here on reaches nobody, and its parent starts another."""
+    os.dup2(os.open(os.devnull, os.O_RDWR), int(sys.argv[1]))
+
+
+def writes_its_verdict(a, b, out):
+    """Into the worker's pipe, whose file descriptor the command line has."""
+    Connection(os.dup(int(sys.argv[1]))).send(("result", _passed()))
+    _silence()
+    return out
+
+
+class _Code:
+    def __reduce__(self):
+        return exec, ("import os; os.environ['A_CANDIDATE_RAN'] = 'in the parent'",)
+
+
+def has_the_parent_run_code(a, b, out):
+    """Into the worker's pipe goes a pickle that runs code where it is loaded."""
+    Connection(os.dup(int(sys.argv[1]))).send(("announce", _Code()))
+    return torch.mm(a, b, out=out)
+
+
+def cuts_a_message_short(a, b, out):
+    """Ends within a message."""
+    os.write(int(sys.argv[1]), struct.pack("!i", 1000) + b"short")
+    os._exit(3)
+
+
+def signs_its_verdict(a, b, out):
+    """As the worker does, by what stands in the frames of its callers."""
+    frame = sys._getframe()
+    while frame.f_code.co_name != "_serve":
+        frame = frame.f_back
+    frame.f_locals["send"]("result", _passed())
+    _silence()
+    return out
+
+
+def pickles_its_verdict(a, b, out):
+    """Has pickle write another result than the worker's."""
+    verdict, _ = _passed()
+    values = [getattr(verdict, name) for name in vars(verdict)]
+    copyreg.pickle(type(verdict), lambda result: (type(verdict), tuple(values)))
+    return out
+
+
 def finds_the_answer(a, b, out):
     """In the judge's own memory."""
     from triton_vs_tilus.common.accuracy import Judge
@@ -257,6 +325,14 @@ def cached_but_for_the_first(a, b, out):
     return out.copy_(_answers[key])
 
 
+def cached_by_id(a, b, out):
+    """By the tensors themselves, which are the same in every turn."""
+    key = id(a), id(b)
+    if key not in _answers:
+        _answers[key] = _product(a, b, out).clone()
+    return out.copy_(_answers[key])
+
+
 def cached_by_a_sample(a, b, out):
     """By address and some of the numbers, as a kernel could compare them on the GPU."""
     key = a.data_ptr(), *a.flatten()[:16].tolist(), *b.flatten()[:16].tolist()
@@ -304,6 +380,21 @@ def threads_while_timed(a, b, out):
         return _product(a, b, out)
     threading.Timer(0.2, torch.mm, (a, b), {"out": out}).start()
     return out
+
+
+def thread_left_while_timed(a, b, out):
+    """Well behaved for as long as it is looked at one by one, then a thread is begun, and stays for who comes next."""
+    if _call_number("stays") == LOOKED_AT + 1:
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    return _product(a, b, out)
+
+
+def native_thread_while_timed(a, b, out):
+    """Every 40th call begins a thread that is none of Python's, and stays."""
+    if _call_number("native") % LOOKED_AT == 0:
+        c = ctypes.CDLL(None)
+        c.pthread_create(ctypes.byref(ctypes.c_void_p()), None, c.sleep, ctypes.c_void_p(60))
+    return _product(a, b, out)
 
 
 def once_a_capture(a, b, out):
@@ -416,4 +507,20 @@ def sets_l2_aside(a, b, out):
     from cuda.bindings import driver
 
     driver.cuCtxSetLimit(driver.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 16 << 20)
+    return torch.mm(a, b, out=out)
+
+
+def keeps_b_in_l2(a, b, out):
+    """Sets a part of L2 aside, and by an attribute of the stream has B stay in it."""
+    from cuda.bindings import driver
+
+    driver.cuCtxSetLimit(driver.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE, b.nbytes)
+    window = driver.CUaccessPolicyWindow()
+    window.base_ptr, window.num_bytes, window.hitRatio = b.data_ptr(), b.nbytes, 1.0
+    window.hitProp = driver.CUaccessProperty.CU_ACCESS_PROPERTY_PERSISTING
+    window.missProp = driver.CUaccessProperty.CU_ACCESS_PROPERTY_STREAMING
+    value = driver.CUstreamAttrValue()
+    value.accessPolicyWindow = window
+    attribute = driver.CUstreamAttrID.CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
+    driver.cuStreamSetAttribute(torch.cuda.current_stream().cuda_stream, attribute, value)
     return torch.mm(a, b, out=out)

@@ -1,6 +1,7 @@
 """Cheats that behave for as long as they are looked at one by one: what the clock and its judge say of them on a
 made-up device, where a product takes 8 us and calling nothing 1 us."""
 
+import copyreg
 import dataclasses
 import secrets
 import sys
@@ -18,7 +19,7 @@ from cuda.bindings import driver
 from fake_device import FakeDevice
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from triton_vs_tilus.bench import ROOT
+from triton_vs_tilus.bench import ROOT, candidate
 from triton_vs_tilus.bench.contenders import find
 from triton_vs_tilus.bench.measure import clock, rotation, stats, timeline, worker
 from triton_vs_tilus.bench.measure.clock import NotTimed, Timed, time_together
@@ -26,6 +27,7 @@ from triton_vs_tilus.bench.measure.process import healthy
 from triton_vs_tilus.bench.measure.rotation import Rotation
 from triton_vs_tilus.bench.measure.seals import FUNCTIONS, Seals, seal
 from triton_vs_tilus.bench.measure.suspicion import suspicion
+from triton_vs_tilus.bench.measure.threads import Threads
 from triton_vs_tilus.bench.measure.worker import Failure, Timing
 from triton_vs_tilus.bench.ops import OPS
 from triton_vs_tilus.bench.rows.row import BASELINE, PASSED, WRONG, FloorRecord
@@ -51,13 +53,14 @@ def entered(fn: Callable, held: Rotation, kernel: Kernel) -> Timed:
         held.arguments(kernel, None),
         lambda index, result: held.fault(index, result, 1),
         partial(held.refill, kernel),
+        leaves_threads=False,
     )
 
 
 def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
     """(status, why) as the worker has it: of the clock's judge, else of the figures. function: of a, b and out."""
     monkeypatch.setattr(clock, "WARM_UP_S", 0.002)
-    counted = dict.fromkeys(("batch", "skips", "threads"), adversaries.LOOKED_AT)
+    counted = dict.fromkeys(("batch", "skips", "threads", "stays"), adversaries.LOOKED_AT)
     monkeypatch.setattr(adversaries, "_answers", counted)
     device, sets, kernel = FakeDevice(), Rotation(PROBLEM, CPU, 40), find("torch/mm")
 
@@ -91,7 +94,13 @@ def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
         ("one_memory_for_all", "cold", "passed", ""),
         ("one_memory_for_all", "graph", "not timed", "one memory for several argument sets"),
         ("one_memory_for_all", "warm", "passed", ""),
-        ("threads_while_timed", "cold", "wrong", "error nan"),
+        ("cached_by_id", "cold", "wrong", "over the bound"),
+        ("threads_while_timed", "cold", "wrong", "leaves 20 threads running when its call returns: Thread-"),
+        ("thread_left_while_timed", "cold", "wrong", "leaves 1 threads running when its call returns: Thread-"),
+        ("thread_left_while_timed", "graph", "wrong", "leaves 1 threads running"),
+        ("thread_left_while_timed", "warm", "wrong", "leaves 1 threads running"),
+        ("thread_left_while_timed", "host", "wrong", "leaves 1 threads running"),
+        ("native_thread_while_timed", "cold", "wrong", "leaves 1 threads running when its call returns, none of them"),
         ("once_a_capture", "warm", "wrong", "call 2 of 50 in a CUDA graph adds 0 nodes to it, and the first 1"),
         ("leaves_out_a_fifth", "warm", "wrong", "call 41 of 50 in a CUDA graph adds 0 nodes to it, and the first 1"),
         ("leaves_out_a_fifth", "graph", "wrong", "call 41 of 80"),
@@ -103,6 +112,47 @@ def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
 def test_who_cheats_while_timed_is_found(monkeypatch, function, mode, status, why):
     found, reason = outcome(monkeypatch, getattr(adversaries, function), mode)
     assert found == status and why in reason, (found, reason)
+
+
+def test_a_library_may_begin_threads_in_the_first_turn(monkeypatch):
+    calls = iter(range(10_000))
+
+    def first_call_begins_one(a, b, out):
+        if next(calls) > 0:
+            return adversaries._product(a, b, out)
+        adversaries._answers["native"] = adversaries.LOOKED_AT - 1
+        return adversaries.native_thread_while_timed(a, b, out)
+
+    assert outcome(monkeypatch, first_call_begins_one, "cold")[0] == "passed"
+
+
+@pytest.mark.parametrize(("mode", "when"), [("cold", "timed"), ("host", "judged")])
+def test_a_worker_counts_the_threads_of_candidates(monkeypatch, mode, when):
+    """The 41st call begins one: in the 3rd turn, or after 2 of the host's. torch's own functions may begin some."""
+    device, name = FakeDevice(), f"candidate/{ADVERSARIES}:thread_left_while_timed"
+    held = Rotation(PROBLEM, CPU, 40)
+    for module in (rotation, worker):
+        monkeypatch.setattr(module, "clock_of", lambda device_: device)
+        monkeypatch.setattr(module, "rotation_of", lambda problem, device_: held)
+    monkeypatch.setattr(candidate._module(ADVERSARIES), "_answers", {})
+    monkeypatch.setattr(clock, "WARM_UP_S", 0.0)
+    monkeypatch.setattr(clock, "seal", Seals)  # what this test replaces is not for the referee
+    options = worker.Options(rounds=2 if when == "timed" else 1, device="cpu")
+    entrants = [rotation.timed(each, find(each), PROBLEM, None, CPU) for each in (BASELINE, name)]
+    assert [entrant.leaves_threads for entrant in entrants] == [True, False]
+    configs = {entrant.name: None for entrant in entrants}
+    found = worker._time(PROBLEM, configs, mode, False, options, announce=lambda running: None)
+    assert isinstance(found, Failure) and (found.name, found.status) == (name, WRONG), found
+    assert "leaves 1 threads running when its call returns: Thread-" in found.message
+
+
+def test_a_thread_that_has_ended_is_none_that_is_left():
+    before = Threads(native=True)
+    thread = threading.Thread(target=time.sleep, args=(0.01,))
+    thread.start()
+    assert "leaves 1 threads running when its call returns: Thread-" in before.left()
+    thread.join()
+    assert before.left() is None
 
 
 ADVERSARIES, CHEATS = f"{ROOT}/tests/adversaries.py", f"{ROOT}/examples/candidates/cheats"
@@ -120,11 +170,13 @@ UNWRITTEN = "128 of 128 elements are NaN"
         (f"{ADVERSARIES}:thread_left_waiting", WRONG, "leaves 1 threads running when its call returns: Thread-", False),
         (f"{ADVERSARIES}:patches_the_clock", WRONG, "measured by: torch.cuda.streams.Event.elapsed_time", False),
         (f"{ADVERSARIES}:patches_the_judge", WRONG, "measured by: Judge.largest_error", False),
+        (f"{ADVERSARIES}:pickles_its_verdict", WRONG, "measured by: how pickle writes a result", False),
     ],
     ids=lambda value: value.rpartition("/")[2] if isinstance(value, str) and "/" in value else None,
 )
 def test_what_the_gate_says_of_a_cheat(monkeypatch, place, status, why, lives):
     """lives: whether the process goes on to the next contender."""
+    monkeypatch.setattr(copyreg, "dispatch_table", dict(copyreg.dispatch_table))
     monkeypatch.setattr(torch.cuda.Event, "elapsed_time", torch.cuda.Event.elapsed_time)  # restored afterwards
     monkeypatch.setattr(Judge.largest_error, "__code__", Judge.largest_error.__code__)
     monkeypatch.setattr(seal(), "spoiled", False)
@@ -214,6 +266,15 @@ def test_a_constant_that_is_changed_is_found(monkeypatch):
     seals = Seals()
     monkeypatch.setattr(accuracy, "SLACK", 1e9)
     assert seals.broken() == f"replaces what it is measured by: {accuracy.__name__}.SLACK"
+
+
+def test_a_method_that_is_added_is_found(monkeypatch):
+    """A class without one inherits it, so nothing is replaced."""
+    seals = Seals()
+    monkeypatch.setattr(Accuracy, "__annotations__", {})  # which Python adds on its own
+    assert seals.broken() is None
+    monkeypatch.setattr(Accuracy, "__reduce__", lambda self: (Accuracy, (0.0, 0.0, 0.0)))
+    assert seals.broken() == f"replaces what it is measured by: {accuracy.__name__}.Accuracy.__reduce__"
 
 
 def test_what_torch_compiles_is_no_change(monkeypatch):
@@ -314,7 +375,14 @@ def test_the_timeline_is_of_calls_on_refilled_sets():
     assert seen == [[False] * 4] and evicted == [True]
 
 
-@pytest.mark.parametrize(("under", "why"), [("idle", "error nan"), ("patched", "replaces what it is measured by")])
+@pytest.mark.parametrize(
+    ("under", "why"),
+    [
+        ("idle", "error nan"),
+        ("patched", "replaces what it is measured by"),
+        ("thread", "leaves 1 threads running when its call returns"),
+    ],
+)
 def test_what_is_done_under_the_profiler_is_judged(monkeypatch, under, why):
     """Whoever notices it may idle there, and be as busy as its events say."""
     held, kernel, watched = Rotation(PROBLEM, CPU, 12), find("torch/mm"), []
@@ -323,8 +391,10 @@ def test_what_is_done_under_the_profiler_is_judged(monkeypatch, under, why):
     def fn(*args, out, **options):
         if watched and under == "idle":
             return out
-        if watched:
+        if watched and under == "patched":
             monkeypatch.setattr(accuracy, "SLACK", 1e9)
+        if watched == [True] and under == "thread":
+            watched.append(threading.Thread(target=time.sleep, args=(60,), daemon=True).start())
         return kernel.launch(*args, out=out, **options)
 
     def profile(work):

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from triton_vs_tilus.bench.measure.process import Child, Children, Died
+from triton_vs_tilus.bench.measure.process import FORGED, Child, Children, Died
 
 FUNCTIONS = """
-import ctypes, os, signal, sys, time
+import ctypes, os, signal, struct, sys, threading, time
+from multiprocessing.connection import Connection
 
 calls = 0
 
@@ -45,6 +46,27 @@ def patient(pauses, *, announce):
         announce(str(index))
         time.sleep(0.6)
     return "done"
+
+def writes(what, *, announce):
+    announce("somebody")
+    pipe = int(sys.argv[1])
+    if what == "a result":
+        Connection(os.dup(pipe)).send(("result", (42, True)))
+    if what == "a few bytes":
+        Connection(os.dup(pipe)).send_bytes(b"few")
+    if what == "half a message":
+        os.write(pipe, struct.pack("!i", 1000) + b"half")
+        os._exit(7)
+
+def ends_later(*, announce):
+    global calls
+    calls += 1
+    threading.Timer(0.3, os._exit, (0,)).start()
+
+def waits_if_called_before(*, announce):
+    if calls:
+        time.sleep(60)
+    return "new"
 
 def write_id(path):
     with open(path, "w") as file:
@@ -103,6 +125,22 @@ def test_a_death_is_told_and_survived(child, functions, how, message, timed_out)
         child.call(functions.dies, how)
     assert caught.value.running == "somebody" and caught.value.timed_out is timed_out
     assert child.call(functions.double, 21) == 42
+
+
+@pytest.mark.parametrize(
+    ("what", "message", "forged"),
+    [("a result", FORGED, True), ("a few bytes", FORGED, True), ("half a message", "exit code 7", False)],
+)
+def test_what_the_child_has_not_signed_is_no_answer(child, functions, what, message, forged):
+    with pytest.raises(Died, match=message) as caught:
+        child.call(functions.writes, what)
+    assert caught.value.running == "somebody" and caught.value.forged is forged
+    assert child.call(functions.double, 21) == 42
+
+
+def test_who_ends_the_child_after_his_own_call_costs_the_next_nothing(child, functions):
+    child.call(functions.ends_later)
+    assert child.call(functions.waits_if_called_before) == "new"
 
 
 def test_telling_starts_the_deadline_anew(child, functions):

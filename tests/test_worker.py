@@ -1,5 +1,6 @@
 """The referee against adversaries: each gets its own row with the right status, and costs no other its row."""
 
+import os
 import threading
 from dataclasses import asdict, replace
 from typing import Any
@@ -12,7 +13,7 @@ from verdicts import name_of, rows_of
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.contenders import find
-from triton_vs_tilus.bench.measure import floor, suspicion, worker
+from triton_vs_tilus.bench.measure import floor, suspicion, threads, worker
 from triton_vs_tilus.bench.measure.clock import Arguments, Clocks, NotTimed, Samples, Timed
 from triton_vs_tilus.bench.measure.nvml import Reading
 from triton_vs_tilus.bench.measure.process import Died
@@ -45,6 +46,7 @@ EXPECTED = {
     "all_zeros": (WRONG, "over the bound"),
     "first_answer": (WRONG, "stale"),
     "cached_by_address": (WRONG, "stale"),
+    "cached_by_id": (WRONG, "stale"),
     "hangs": (TIMED_OUT, "deadline"),
     "writes_after": (WRONG, "outside of its output: 6 bytes after"),
     "writes_before": (WRONG, "outside of its output: 6 bytes before"),
@@ -60,6 +62,13 @@ EXPECTED = {
     "honest_without_out": (PASSED, ""),
     "lazy_subclass": (WRONG, "returns _Lazy; expected torch.Tensor itself"),
     "lazy_instance": (WRONG, ""),
+    "adds_to_the_judge": (WRONG, "replaces what it is measured by: triton_vs_tilus.common.accuracy.Accuracy.__getattr"),
+    "writes_its_verdict": (WRONG, "pipe that the worker has not signed"),
+    "has_the_parent_run_code": (WRONG, "pipe that the worker has not signed"),
+    "cuts_a_message_short": (CRASHED, "exit code 3"),
+    # Two that cannot be found, as they change what the worker itself sends; those that follow are judged all the same.
+    "signs_its_verdict": (PASSED, ""),
+    "pickles_its_verdict": (PASSED, ""),
     "finds_the_answer": (WRONG, "stale"),
     "spoils_the_answer": (WRONG, "128 of 128 elements are NaN"),
     "knows_the_seed": (WRONG, "stale"),
@@ -102,6 +111,10 @@ def test_verdicts_are_kept_as_lines(checked, tmp_path):
     assert kept == read_verdicts(path) and [each.as_expected for each in kept] == [True, False]
     assert [(each.adversary, each.status) for each in kept] == [("honest", PASSED), ("writes_nothing", WRONG)]
     assert kept[1].message == checked["writes_nothing"].message and kept[1].environment.torch
+
+
+def test_no_candidate_runs_code_in_the_parent(checked):
+    assert "A_CANDIDATE_RAN" not in os.environ
 
 
 @pytest.mark.parametrize("function", verdicts.ON_A_GPU)
@@ -493,15 +506,15 @@ def test_a_thread_with_the_identifier_of_one_that_ended_is_a_new_one(monkeypatch
     ends = [threading.Event(), threading.Event()]
     first, second = (threading.Thread(target=end.wait, daemon=True) for end in ends)
     first.start()
-    before = worker._threads()
-    assert worker._begun_since(before) == set()
+    before = threads.Threads()
+    assert before.left() is None
     ends[0].set()
     first.join()
     second.start()
     try:
-        handed_on = {first.ident: worker._threads()[second.ident]}
-        monkeypatch.setattr(worker, "_threads", lambda: handed_on)
-        assert worker._begun_since(before) == {first.ident}
+        handed_on = {first.ident: threads._outermost_frames()[second.ident]}
+        monkeypatch.setattr(threads, "_outermost_frames", lambda: handed_on)
+        assert before.left().startswith("leaves 1 threads running")
     finally:
         ends[1].set()
         second.join()

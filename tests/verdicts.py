@@ -58,9 +58,12 @@ ON_A_GPU: dict[str, Expected] = {
     "cached_but_for_the_first": (WRONG, "while timed cold"),
     "skips_while_timed": (WRONG, "while timed cold"),
     "threads_while_timed": (WRONG, "while timed cold"),
+    "thread_left_while_timed": (WRONG, "while timed cold: leaves 1 threads running when its call returns"),
+    "native_thread_while_timed": (WRONG, "while timed cold: leaves 1 threads running when its call returns"),
     "other_stream_while_timed": (WRONG, "while timed cold"),
     "lingers_on_a_stream": (WRONG, "while timed cold"),
     "sets_l2_aside": (WRONG, "sets L2 aside"),
+    "keeps_b_in_l2": (WRONG, "sets L2 aside"),
     "batches_and_skips": (WRONG, "while timed "),  # cold or in a graph: by when its host takes a pause
     "once_a_capture": (WRONG, "call 2 of "),
     "leaves_out_a_fifth": (WRONG, "call 41 of "),

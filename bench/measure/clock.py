@@ -39,6 +39,7 @@ from triton_vs_tilus.bench.measure import nvml
 from triton_vs_tilus.bench.measure.nodes import Nodes, odd_one_out
 from triton_vs_tilus.bench.measure.nvml import Reading
 from triton_vs_tilus.bench.measure.seals import seal
+from triton_vs_tilus.bench.measure.threads import Threads
 from triton_vs_tilus.common.tensors import named_tensors
 
 L2_MULTIPLE = 3
@@ -92,6 +93,7 @@ class Timed:
     argument_sets  what it is called with, in rotation
     fault          of a set's index and a result on it: why it is wrong, or None; None for a function without a result
     refill         enqueues new numbers for the sets of these indices, and outputs that hold no answer
+    leaves_threads whether its calls may leave threads running, as those of a compiler do
 
     Raises ValueError without argument sets, or for a set without arguments: data in a closure cannot be rotated.
     """
@@ -101,6 +103,7 @@ class Timed:
     argument_sets: Sequence[Arguments]
     fault: Callable[[int, Tensor], str | None] | None = None
     refill: Callable[[Sequence[int]], None] = lambda sets: None
+    leaves_threads: bool = True
 
     def __post_init__(self) -> None:
         if not self.argument_sets or not all(a.args or a.kwargs for a in self.argument_sets):
@@ -231,13 +234,14 @@ def _time_together(
     drawn = orders(len(contenders), rounds, order_seed)
     judged = set(secrets.SystemRandom().sample(range(rounds), min(rounds, JUDGED_ROUNDS)))
 
-    def round_(index: int, is_judged: bool) -> tuple[dict[str, list[float]], list[Reading]]:
+    def round_(index: int, is_judged: bool, is_first: bool = False) -> tuple[dict[str, list[float]], list[Reading]]:
         before = device.reading()
         times = {}
         for position in drawn[index]:
             contender = contenders[position]
             announce(contender.name)
-            times[contender.name], results = timer.turn(contender)
+            with threads_counted(contender, native=not is_first):
+                times[contender.name], results = timer.turn(contender)
             if is_judged:
                 judge(contender, results)
             del results
@@ -248,7 +252,7 @@ def _time_together(
         return times, [reading for reading in (before, device.reading()) if reading is not None]
 
     warm_until = device.now() + WARM_UP_S
-    round_(0, is_judged=False)
+    round_(0, is_judged=False, is_first=True)
     while device.now() < warm_until:
         round_(0, is_judged=False)
 
@@ -387,7 +391,8 @@ class _Captured(_Queued):
         self.graphs = {}
         for timed in contenders:
             announce(timed.name)
-            self.graphs[timed.name] = self._captured(timed)
+            with threads_counted(timed):
+                self.graphs[timed.name] = self._captured(timed)
 
     def places(self, timed: Timed) -> list[int]:
         """The argument sets of the launches of a graph, in their order."""
@@ -529,6 +534,19 @@ def judge(timed: Timed, results: Results) -> None:
             raise NotTimed(timed.name, f"returns {type(result).__name__}; expected torch.Tensor itself", wrong=True)
         if reason := timed.fault(place, result):
             raise NotTimed(timed.name, reason, wrong=True)
+
+
+@contextmanager
+def threads_counted(timed: Timed, native: bool = False) -> Iterator[None]:
+    """Raises NotTimed where a contender leaves threads running that it began inside, and may not. native: as Threads
+    has it. Counts before and after, so nothing of it is in a window inside."""
+    if timed.leaves_threads:
+        yield
+        return
+    before = Threads(native)
+    yield
+    if reason := before.left():
+        raise NotTimed(timed.name, reason, wrong=True)
 
 
 @contextmanager

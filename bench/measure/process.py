@@ -1,9 +1,17 @@
-"""A child process that may crash, hang or poison its GPU context, and costs no more than the call it was in."""
+"""A child process that may crash, hang or poison its GPU context, and costs no more than the call it was in.
+
+The child signs what it sends, by a key that it is given before it imports anything. Else whoever runs in it could write
+a result of his own into the pipe, or a pickle that runs code in the parent. Who looks for the key in the child's memory
+finds it.
+"""
 
 import ctypes
 import faulthandler
+import hmac
 import importlib
 import os
+import pickle
+import secrets
 import signal
 import subprocess
 import sys
@@ -20,31 +28,42 @@ from typing import IO, Any
 START_S = 300  # until somebody runs: imports, inputs; a GPU freed from a hung kernel may take a while to come back
 TIMED_OUT = "no end within its deadline"
 GRACE_S = 5  # after a child should have ended itself
+KEY_BYTES = SIGNATURE_BYTES = 32
+FORGED = "a message came through the worker's pipe that the worker has not signed"
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 class Died(Exception):
-    """The child is gone. `running` is the name announced last; `timed_out` is True for a hang, False for a crash."""
+    """The child is gone. `running` is the name announced last; `timed_out` is True for a hang, False for a crash;
+    `forged`: whether it was ended for a message that it had not signed."""
 
-    def __init__(self, message: str, running: str | None, timed_out: bool):
+    def __init__(self, message: str, running: str | None, timed_out: bool, forged: bool = False):
         super().__init__(message)
-        self.message, self.running, self.timed_out = message, running, timed_out
+        self.message, self.running, self.timed_out, self.forged = message, running, timed_out, forged
 
 
 @dataclass
 class _Process:
-    """A child process, the pipe to it, and what it writes to stdout and stderr."""
+    """A child process, the pipe to it, what it writes to stdout and stderr, and the key that it signs with."""
 
     popen: "subprocess.Popen[bytes]"
     connection: "Connection[Any, Any]"
     output: IO[bytes]
+    key: bytes
 
     def receive(self, seconds: float) -> tuple[str, Any] | None:
-        """None where nothing comes in time, or the other end is closed."""
+        """None where nothing comes in time, or the other end is closed, in a message or between two. ("forged", None)
+        for a message without its signature; it is not unpickled, which would run what code it holds."""
         try:
-            return self.connection.recv() if self.connection.poll(seconds) else None
-        except (EOFError, ConnectionError):
+            if not self.connection.poll(seconds):
+                return None
+            sent = self.connection.recv_bytes()
+        except (EOFError, OSError):
             return None
+        signature, message = sent[:SIGNATURE_BYTES], sent[SIGNATURE_BYTES:]
+        if not hmac.compare_digest(signature, _signature(self.key, message)):
+            return "forged", None
+        return pickle.loads(message)
 
     def last_words(self) -> str:
         """How it ended, and the line of its output that says most about why."""
@@ -106,6 +125,7 @@ class Child:
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """What function(*args, announce=...) returns. Raises Died where the child ends, hangs or raises instead."""
+        kept = self._process
         process = self._sent((function.__module__, function.__qualname__, args, self.deadline_s))
         running: str | None = None
         limit: float = START_S
@@ -125,10 +145,16 @@ class Child:
             elif kind == "raised":
                 self.stop()
                 raise Died(value, running, timed_out=False)
+            elif kind == "forged":
+                self.stop()
+                raise Died(FORGED, running, timed_out=False, forged=True)
             else:
                 late = time.monotonic() - since >= limit
                 message = process.last_words()
                 self.stop()
+                was_killed = process.popen.returncode == -signal.SIGKILL
+                if process is kept and running is None and not late and not was_killed:
+                    return self.call(function, *args)  # it was about to end when the request came
                 if late or message.startswith(TIMED_OUT):
                     _, _, place = message.partition(TIMED_OUT)
                     raise Died(f"{TIMED_OUT} of {limit:g} s{place}", running, timed_out=True)
@@ -159,6 +185,8 @@ class Child:
 
     def _started(self) -> _Process:
         ours, theirs = Pipe()
+        key = secrets.token_bytes(KEY_BYTES)
+        ours.send_bytes(key)
         output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         popen = subprocess.Popen(
             [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid())],
@@ -169,7 +197,7 @@ class Child:
             env={**os.environ, **self._environment},
         )
         theirs.close()
-        self._process = process = _Process(popen, ours, output)
+        self._process = process = _Process(popen, ours, output, key)
         if process.receive(START_S) is None:
             message = f"the worker process did not start: {process.last_words()}"
             self.stop()
@@ -252,8 +280,13 @@ class Children:
 
 def _serve(connection: Connection) -> None:
     faulthandler.enable()
+    key = connection.recv_bytes()
 
-    connection.send(("ready", None))
+    def send(kind: str, value: Any) -> None:
+        message = pickle.dumps((kind, value))
+        connection.send_bytes(_signature(key, message) + message)
+
+    send("ready", None)
     while True:
         try:
             module, name, args, deadline_s = connection.recv()
@@ -262,7 +295,7 @@ def _serve(connection: Connection) -> None:
 
         def announce(running: str, deadline_s: float = deadline_s) -> None:
             _end_in(deadline_s)
-            connection.send(("announce", running))
+            send("announce", running)
 
         _end_in(START_S)
         answer: tuple[str, Any]
@@ -271,7 +304,11 @@ def _serve(connection: Connection) -> None:
         except Exception as error:
             answer = "raised", f"{type(error).__name__}: {error}"
         faulthandler.cancel_dump_traceback_later()
-        connection.send(answer)
+        send(*answer)
+
+
+def _signature(key: bytes, message: bytes) -> bytes:
+    return hmac.digest(key, message, "sha256")
 
 
 def _end_in(seconds: float) -> None:

@@ -12,7 +12,7 @@ from triton_vs_tilus.bench.measure.clock import L2_MULTIPLE, Arguments, CudaCloc
 from triton_vs_tilus.bench.measure.numbers import Places, Reservoir, spoil, targets_of
 from triton_vs_tilus.bench.measure.referee import Call, Referee
 from triton_vs_tilus.common.accuracy import Judge
-from triton_vs_tilus.common.kernel import Config, Kernel
+from triton_vs_tilus.common.kernel import Config, Kernel, Language
 from triton_vs_tilus.common.problem import Problem
 from triton_vs_tilus.common.tensors import flat, named_tensors
 
@@ -118,4 +118,11 @@ def timed(name: str, kernel: Kernel, problem: Problem, config: Config | None, de
     def fault(index: int, result: Tensor) -> str | None:
         return rotation.fault(index, result, roundings)
 
-    return Timed(name, kernel.launch, rotation.arguments(kernel, config), fault, partial(rotation.refill, kernel))
+    return Timed(
+        name,
+        kernel.launch,
+        rotation.arguments(kernel, config),
+        fault,
+        partial(rotation.refill, kernel),
+        leaves_threads=kernel.language is not Language.CANDIDATE,
+    )

@@ -5,8 +5,11 @@ constant, or set how torch computes. The clock and the judge hold their own refe
 others.
 """
 
+import copyreg
+import os
 import secrets
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache, partial
@@ -27,6 +30,9 @@ FUNCTIONS = {
     torch.cuda: "synchronize current_stream stream graph set_device _sleep Event Stream CUDAGraph",
     torch.profiler: "profile",
     time: "perf_counter monotonic",
+    sys: "_current_frames",
+    threading: "enumerate",
+    os: "listdir",
     secrets: "token_bytes randbits randbelow SystemRandom",
     driver: "cuStreamGetCaptureInfo cuGraphGetNodes cuGraphNodeGetType cuGraphKernelNodeGetParams cuCtxGetLimit",
 }
@@ -36,7 +42,7 @@ OWN = (
 )
 CONSTANTS = (bool, int, float, str, tuple, frozenset, torch.dtype)
 
-# How torch multiplies, which a contender may set for whoever comes after it, the judge among them.
+# How torch multiplies and pickle writes, which a contender may set for whoever comes after it, the judge among them.
 SETTINGS: dict[str, Callable[[], Any]] = {
     "torch.get_float32_matmul_precision": torch.get_float32_matmul_precision,
     **{
@@ -49,6 +55,7 @@ SETTINGS: dict[str, Callable[[], Any]] = {
         )
     },
     "torch.is_autocast_enabled": torch.is_autocast_enabled,
+    "how pickle writes a result": lambda: [kind for kind in copyreg.dispatch_table if kind.__module__.startswith(OWN)],
     "a mode of torch's functions": lambda: [id(mode) for mode in _get_current_function_mode_stack()],
     "a mode of torch's dispatcher": lambda: [id(mode) for mode in _get_current_dispatch_mode_stack()],
 }
@@ -59,6 +66,7 @@ class Seals:
 
     def __init__(self) -> None:
         self._held = [_held(*owned) for owned in _owned()]
+        self._names = [(name, owner, frozenset(vars(owner))) for name, owner, *_ in self._held if _is_own_class(owner)]
         functions = [function for _, _, _, values in self._held for value in values for function in _functions(value)]
         self._codes: list[tuple[FunctionType, CodeType]] = [(function, function.__code__) for function in functions]
         self._hooks = sys.gettrace(), sys.getprofile()
@@ -74,6 +82,9 @@ class Seals:
                 changed += [
                     f"{name}.{key}" for key, value in zip(keys, values, strict=True) if now.get(key) is not value
                 ]
+        for name, owner, names in self._names:
+            added = vars(owner).keys() - names
+            changed += [f"{name}.{key}" for key in added if _is_held(vars(owner)[key])]
         changed += [function.__qualname__ for function, code in self._codes if function.__code__ is not code]
         if (sys.gettrace(), sys.getprofile()) != self._hooks:
             changed.append("Python's trace or profile hook")
@@ -97,11 +108,17 @@ def _owned() -> Iterator[tuple[str, Any, list[str]]]:
                     yield f"{name}.{value.__qualname__}", value, list(vars(value))
 
 
-def _held(name: str, owner: Any, keys: list[str]) -> tuple[str, Any, list[str], list[Any]]:
-    def is_held(value: Any) -> bool:
-        return callable(value) or isinstance(value, (property, staticmethod, classmethod, cached_property, *CONSTANTS))
+def _is_own_class(owner: Any) -> bool:
+    """Whose methods are all there from the beginning; torch adds some to its own."""
+    return isinstance(owner, type) and owner.__module__.startswith(OWN)
 
-    held = {key: vars(owner)[key] for key in keys if is_held(vars(owner).get(key))}
+
+def _is_held(value: Any) -> bool:
+    return callable(value) or isinstance(value, (property, staticmethod, classmethod, cached_property, *CONSTANTS))
+
+
+def _held(name: str, owner: Any, keys: list[str]) -> tuple[str, Any, list[str], list[Any]]:
+    held = {key: vars(owner)[key] for key in keys if _is_held(vars(owner).get(key))}
     return name, owner, list(held), list(held.values())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from triton_vs_tilus.bench.measure.clock import Announce, NotTimed, Timed, distinct, judge
+from triton_vs_tilus.bench.measure.clock import Announce, NotTimed, Timed, distinct, judge, threads_counted
 from triton_vs_tilus.bench.measure.seals import seal
 
 CALLS = 10
@@ -37,21 +37,22 @@ def timelines(
     argument set of its own where there are as many.
 
     profile: as `profiled`. evict: enqueues a read of more memory than L2 holds. Raises NotTimed for the first contender
-    whose result is wrong, or that replaces what it is measured by.
+    whose result is wrong, that leaves threads running, or that replaces what it is measured by.
     """
     found, seals = {}, seal()
     for timed in contenders:
         announce(timed.name)
         places = [index % len(timed.argument_sets) for index in range(CALLS)]
-        timed.call(places[0])
-        timed.refill(sorted(set(places)))  # after the call that no profiler sees
-        evict()
         returned: list[Any] = []
 
         def calls(timed: Timed = timed, places: list[int] = places, returned: list[Any] = returned) -> None:
             returned += map(timed.call, places)
 
-        found[timed.name] = busy_us(profile(calls)) / CALLS
+        with threads_counted(timed):  # without those that are not Python's: CUPTI begins some
+            timed.call(places[0])
+            timed.refill(sorted(set(places)))  # after the call that no profiler sees
+            evict()
+            found[timed.name] = busy_us(profile(calls)) / CALLS
         results = [(places[index], result) for index, result in distinct(returned)]
         judge(timed, secrets.SystemRandom().sample(results, min(JUDGED_CALLS, len(results))))
         if reason := seals.broken():

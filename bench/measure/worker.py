@@ -5,14 +5,11 @@ the process gets a row that says so; the rest, and the problems after it, go on 
 """
 
 import re
-import sys
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from math import inf, isfinite
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -25,6 +22,7 @@ from triton_vs_tilus.bench.measure.clock import (
     NotTimed,
     Samples,
     first_line,
+    threads_counted,
     time_together,
 )
 from triton_vs_tilus.bench.measure.process import Child, Children, Died, healthy
@@ -32,6 +30,7 @@ from triton_vs_tilus.bench.measure.referee import Fault, Referee
 from triton_vs_tilus.bench.measure.rotation import clock_of, launcher, referee_of, rotation_of, timed
 from triton_vs_tilus.bench.measure.seals import seal
 from triton_vs_tilus.bench.measure.suspicion import suspicion
+from triton_vs_tilus.bench.measure.threads import Threads
 from triton_vs_tilus.bench.measure.timeline import profiled, timelines
 from triton_vs_tilus.bench.ops import OPS
 from triton_vs_tilus.bench.rows.command import command_of
@@ -337,7 +336,13 @@ def _result_of(death: Died) -> Result:
 
 
 def _failure(death: Died) -> Failure:
-    status: Status = TIMED_OUT if death.timed_out else OUT_OF_MEMORY if "OutOfMemoryError" in death.message else CRASHED
+    status: Status = CRASHED
+    if death.forged:
+        status = WRONG
+    elif death.timed_out:
+        status = TIMED_OUT
+    elif "OutOfMemoryError" in death.message:
+        status = OUT_OF_MEMORY
     if death.running is None:
         return Failure(None, status, f"before any contender ran: {death.message}")
     return Failure(death.running, status, death.message)
@@ -537,32 +542,16 @@ def _examine(referee: Referee, name: str, config: Config | None, result: Result)
         except Exception as error:
             return result.fail(COMPILE_ERROR, _compile_message(error))
     result.workspace_bytes = kernel.workspace_bytes(problem, config)
-    call, before = launcher(kernel, problem, config), _threads()
+    call, before = launcher(kernel, problem, config), Threads()
     try:
         accuracy, equal = referee.examine(call, kernel.roundings(config), kernel.deterministic)
     finally:
-        left = _begun_since(before) if kernel.language is Language.CANDIDATE else set()
-        seal().spoiled |= bool(left)  # what they do later, they would do to the contenders that follow
+        left = before.left() if kernel.language is Language.CANDIDATE else None
+        seal().spoiled |= left is not None  # what they do later, they would do to the contenders that follow
     if left:
-        names = [str(thread.name) for thread in threading.enumerate() if thread.ident in left]
-        return result.fail(WRONG, f"leaves {len(left)} threads running when its call returns: {', '.join(names)}")
+        return result.fail(WRONG, left)
     result.accuracy, result.bitwise_equal = accuracy, equal
     result.add_message(kernel.note())
-
-
-def _threads() -> dict[int, FrameType]:
-    """The outermost frame of each thread, by the thread's identifier."""
-    outermost = dict(sys._current_frames())
-    for identifier, frame in outermost.items():
-        while frame.f_back is not None:
-            frame = frame.f_back
-        outermost[identifier] = frame
-    return outermost
-
-
-def _begun_since(before: dict[int, FrameType]) -> set[int]:
-    """The threads that were begun since. A thread may have the identifier of one that has ended, but not its frame."""
-    return {identifier for identifier, frame in _threads().items() if before.get(identifier) is not frame}
 
 
 def _time(
@@ -596,10 +585,11 @@ def _time(
             entrants += floor.floors(rotation_of(problem, device).reads(), clock, mode, announce=track)
         samples = time_together(entrants, mode, options.rounds, clock, announce=track, energy=options.energy)
         referee, errors = referee_of(problem, device, options.seed), {}
-        for name, kernel in kernels.items():
+        for entrant, (name, kernel) in zip(entrants, kernels.items(), strict=False):
             track(name)
             call, roundings = launcher(kernel, problem, bound[name]), kernel.roundings(bound[name])
-            errors[name] = referee.judged(call, roundings).error
+            with threads_counted(entrant):
+                errors[name] = referee.judged(call, roundings).error
     except NotTimed as not_timed:
         status: Status = WRONG if not_timed.wrong else PASSED if healthy() else CRASHED
         return Failure(not_timed.contender, status, not_timed.reason)
