@@ -27,6 +27,7 @@ from triton_vs_tilus.bench.rows.row import BASELINE
 from triton_vs_tilus.bench.search import build
 from triton_vs_tilus.bench.show import tables
 from triton_vs_tilus.common.files import locked
+from triton_vs_tilus.common.problem import Layout, Matmul
 
 ENVIRONMENT = "triton_vs_tilus.bench.measure.run.environment"
 SCRIPT = str(queries.ROOT / "bench" / "compare.py")
@@ -860,6 +861,25 @@ def test_programs_are_built_before_their_problem_is_measured_and_never_while_one
     told = on_stderr(capsys)
     assert "1x256x7168-bf16-nk: 0 of 1 programs built" in told
     assert "16x256x7168-bf16-nk and 1 more: 0 of 1 programs built" in told
+
+
+def test_what_nvcc_compiles_is_built_first(monkeypatch):
+    """It takes longest: begun last, it would hold up a problem's table while other CPUs have nothing to do."""
+    begun = []
+
+    class Builders:
+        def each(self, function, jobs, finished):
+            begun.extend(name for _, name, *_ in jobs)
+
+    class Named:
+        def call(self, function, device):
+            return "some-gpu"
+
+    monkeypatch.setattr(build.contenders, "sits_out", lambda *asked: None)
+    kernels = [find(name) for name in ("triton/atomic", "tilus/atomic", BASELINE, "triton/stream_k", "tilus/stream_k")]
+    problem = Matmul(16, 256, 7168, layout=Layout.NK)
+    build.build_ahead([(problem, kernels)], builders=Builders(), child=Named(), device=torch.device("cuda"))
+    assert begun == ["tilus/atomic", "tilus/stream_k", "triton/atomic", "triton/stream_k"]
 
 
 def test_a_search_builds_its_own(gpu, monkeypatch, tmp_path):

@@ -14,7 +14,7 @@ from triton_vs_tilus.bench.measure.clock import Announce, first_line
 from triton_vs_tilus.bench.measure.process import Child, Children, Died
 from triton_vs_tilus.bench.search.space import compiled_fields
 from triton_vs_tilus.common import tuned
-from triton_vs_tilus.common.kernel import Config, Kernel
+from triton_vs_tilus.common.kernel import Config, Kernel, Language
 from triton_vs_tilus.common.problem import Problem
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,9 @@ def build_ahead(
             program = kernel.full_name, config, problem.compiled_for
             jobs.setdefault(program, (problem, kernel.full_name, [config], device))
     built(0, len(jobs))
-    builders.each(compile_configs, list(jobs.values()), lambda count: built(count, len(jobs)))
+    # nvcc takes longest: what it compiles begins first, so that no CPU waits for the last of it.
+    longest_first = sorted(jobs.values(), key=lambda job: contenders.find(job[1]).language is not Language.TILUS)
+    builders.each(compile_configs, longest_first, lambda count: built(count, len(jobs)))
 
 
 def build_all(
