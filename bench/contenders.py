@@ -51,7 +51,7 @@ OPTIONAL = {
 TWINS = (Language.TRITON, Language.TILUS)
 SPLIT = re.compile(r"@s([1-9]\d*)$")
 CANDIDATE = f"{Language.CANDIDATE.value}/"
-NOT_SEARCHED = "no config was searched for this very problem, in whose place one would be borrowed"
+NOT_SEARCHED = "no config was searched for this very problem; accepted: problems of the tuned table (bench/tuned.py)"
 
 
 @lru_cache(maxsize=len(PACKAGES))
@@ -131,7 +131,9 @@ def _borrowing(full_name: str) -> Kernel:
     Raises KeyError as `find`, and for a kernel that is not searched."""
     base = find(full_name.removesuffix(BORROWED))
     if not _is_searched(base):
-        raise KeyError(f"no contender {full_name!r}: {base.full_name} is not searched")
+        raise KeyError(
+            f"no contender {full_name!r}: {base.full_name} has no configs to search; accepted: kernels that --tune searches"
+        )
 
     def config_of(problem: Problem) -> Config:
         return tuned.borrowed(base, problem, _slug())[0]

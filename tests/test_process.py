@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from triton_vs_tilus.bench.measure import process
 from triton_vs_tilus.bench.measure.process import FORGED, Child, Children, Died
 
 FUNCTIONS = """
@@ -57,6 +58,11 @@ def writes(what, *, announce):
     if what == "half a message":
         os.write(pipe, struct.pack("!i", 1000) + b"half")
         os._exit(7)
+    if what == "half a message, and no more":
+        os.write(pipe, struct.pack("!i", 1000) + b"half")
+        time.sleep(60)
+    if what == "a size without an end":
+        os.write(pipe, struct.pack("!iQ", -1, 1 << 62))
 
 def ends_later(*, announce):
     global calls
@@ -129,9 +135,16 @@ def test_a_death_is_told_and_survived(child, functions, how, message, timed_out)
 
 @pytest.mark.parametrize(
     ("what", "message", "forged"),
-    [("a result", FORGED, True), ("a few bytes", FORGED, True), ("half a message", "exit code 7", False)],
+    [
+        ("a result", FORGED, True),
+        ("a few bytes", FORGED, True),
+        ("half a message", "exit code 7", False),
+        ("half a message, and no more", FORGED, True),
+        ("a size without an end", FORGED, True),
+    ],
 )
-def test_what_the_child_has_not_signed_is_no_answer(child, functions, what, message, forged):
+def test_what_the_child_has_not_signed_is_no_answer(child, functions, monkeypatch, what, message, forged):
+    monkeypatch.setattr(process, "MESSAGE_S", 0.5)
     with pytest.raises(Died, match=message) as caught:
         child.call(functions.writes, what)
     assert caught.value.running == "somebody" and caught.value.forged is forged

@@ -63,6 +63,8 @@ EXPECTED = {
     "lazy_subclass": (WRONG, "returns _Lazy; expected torch.Tensor itself"),
     "lazy_instance": (WRONG, ""),
     "adds_to_the_judge": (WRONG, "replaces what it is measured by: triton_vs_tilus.common.accuracy.Accuracy.__getattr"),
+    "shadows_a_builtin": (WRONG, "replaces what it is measured by: triton_vs_tilus.common.accuracy.max"),
+    "replaces_a_builtin": (WRONG, "replaces what it is measured by: builtins.max"),
     "writes_its_verdict": (WRONG, "pipe that the worker has not signed"),
     "has_the_parent_run_code": (WRONG, "pipe that the worker has not signed"),
     "cuts_a_message_short": (CRASHED, "exit code 3"),

@@ -13,6 +13,7 @@ import os
 import pickle
 import secrets
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,8 @@ TIMED_OUT = "no end within its deadline"
 GRACE_S = 5  # after a child should have ended itself
 KEY_BYTES = SIGNATURE_BYTES = 32
 FORGED = "a message came through the worker's pipe that the worker has not signed"
+MOST_BYTES = 1 << 28  # of a message
+MESSAGE_S = 30  # from a message's first byte to its last
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
@@ -53,11 +56,14 @@ class _Process:
 
     def receive(self, seconds: float) -> tuple[str, Any] | None:
         """None where nothing comes in time, or the other end is closed, in a message or between two. ("forged", None)
-        for a message without its signature; it is not unpickled, which would run what code it holds."""
+        for a message without its signature, which is not unpickled, as that would run what code it holds; likewise for
+        one that does not end, or is longer than any of the worker's."""
         try:
             if not self.connection.poll(seconds):
                 return None
-            sent = self.connection.recv_bytes()
+            sent = _message(self.connection)
+        except TimeoutError:
+            return "forged", None
         except (EOFError, OSError):
             return None
         signature, message = sent[:SIGNATURE_BYTES], sent[SIGNATURE_BYTES:]
@@ -305,6 +311,27 @@ def _serve(connection: Connection) -> None:
             answer = "raised", f"{type(error).__name__}: {error}"
         faulthandler.cancel_dump_traceback_later()
         send(*answer)
+
+
+def _message(connection: Connection) -> bytes:
+    """What Connection.send_bytes has sent, as Connection.recv_bytes would give it, which waits for ever where a message
+    stops midway. Raises TimeoutError there, OSError and EOFError where the other end is closed; empty for a message of
+    more than MOST_BYTES, which is not read."""
+    until = time.monotonic() + MESSAGE_S
+
+    def exactly(count: int) -> bytes:
+        read = bytearray()
+        while len(read) < count:
+            if not connection.poll(max(0.0, until - time.monotonic())):
+                raise TimeoutError
+            part = os.read(connection.fileno(), count - len(read))
+            if not part:
+                raise EOFError
+            read += part
+        return bytes(read)
+
+    (size,) = struct.unpack("!i", exactly(4))
+    return exactly(size) if 0 <= size <= MOST_BYTES else b""
 
 
 def _signature(key: bytes, message: bytes) -> bytes:

@@ -5,8 +5,11 @@ constant, or set how torch computes. The clock and the judge hold their own refe
 others.
 """
 
+import builtins
 import copyreg
+import hmac
 import os
+import pickle
 import secrets
 import sys
 import threading
@@ -14,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache, partial
 from operator import is_not
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -33,6 +36,9 @@ FUNCTIONS = {
     sys: "_current_frames",
     threading: "enumerate",
     os: "listdir",
+    builtins: " ".join(name for name, value in vars(builtins).items() if callable(value)),
+    pickle: "dumps",
+    hmac: "digest",
     secrets: "token_bytes randbits randbelow SystemRandom",
     driver: "cuStreamGetCaptureInfo cuGraphGetNodes cuGraphNodeGetType cuGraphKernelNodeGetParams cuCtxGetLimit",
 }
@@ -66,7 +72,7 @@ class Seals:
 
     def __init__(self) -> None:
         self._held = [_held(*owned) for owned in _owned()]
-        self._names = [(name, owner, frozenset(vars(owner))) for name, owner, *_ in self._held if _is_own_class(owner)]
+        self._names = [(name, owner, frozenset(vars(owner))) for name, owner, *_ in self._held if _is_own(owner)]
         functions = [function for _, _, _, values in self._held for value in values for function in _functions(value)]
         self._codes: list[tuple[FunctionType, CodeType]] = [(function, function.__code__) for function in functions]
         self._hooks = sys.gettrace(), sys.getprofile()
@@ -84,6 +90,8 @@ class Seals:
                 ]
         for name, owner, names in self._names:
             added = vars(owner).keys() - names
+            if isinstance(owner, ModuleType):  # torch.compile adds what it compiled; a builtin's name is a cheat's
+                added &= vars(builtins).keys()
             changed += [f"{name}.{key}" for key in added if _is_held(vars(owner)[key])]
         changed += [function.__qualname__ for function, code in self._codes if function.__code__ is not code]
         if (sys.gettrace(), sys.getprofile()) != self._hooks:
@@ -108,9 +116,9 @@ def _owned() -> Iterator[tuple[str, Any, list[str]]]:
                     yield f"{name}.{value.__qualname__}", value, list(vars(value))
 
 
-def _is_own_class(owner: Any) -> bool:
-    """Whose methods are all there from the beginning; torch adds some to its own."""
-    return isinstance(owner, type) and owner.__module__.startswith(OWN)
+def _is_own(owner: Any) -> bool:
+    """Whether it is a module or a class of the project: torch adds methods to its own classes."""
+    return (owner.__module__ if isinstance(owner, type) else owner.__name__).startswith(OWN)
 
 
 def _is_held(value: Any) -> bool:

@@ -613,6 +613,8 @@ class _Page:
 
     def _borrowed(self, rows: list[Row], words: list[str], file: Path) -> str:
         table = matrix.borrowed_table(rows, "cold")
+        if words:
+            raise ValueError(f"borrowed:{file.stem}: {' '.join(words)} asked for; it takes a file alone")
         if not table.lines:
             raise ValueError(f"borrowed:{file.stem}: no kernel ran a borrowed config beside its own")
         return table.markdown()

@@ -574,8 +574,9 @@ class UntiledK(OfOne):
         if ran.empty:
             raise Untested(f"no rows of {self.contender}")
         steps = [ceil(k / config["block_k"]) for k, config in zip(ran["k"], ran["config"], strict=True)]
-        text = f"{min(steps)} to {max(steps)} steps along K, on {len(steps)} problems"
-        return Finding(text, verdict(max(steps) == 1), ran["problem"].nunique())
+        problems = ran["problem"].nunique()
+        text = f"{min(steps)} to {max(steps)} steps along K, on {problems} problems"
+        return Finding(text, verdict(max(steps) == 1), problems)
 
 
 # Where splitting K pays, and how many splits are best.
