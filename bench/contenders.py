@@ -131,9 +131,8 @@ def _borrowing(full_name: str) -> Kernel:
     Raises KeyError as `find`, and for a kernel that is not searched."""
     base = find(full_name.removesuffix(BORROWED))
     if not _is_searched(base):
-        raise KeyError(
-            f"no contender {full_name!r}: {base.full_name} has no configs to search; accepted: kernels that --tune searches"
-        )
+        accepted = "kernels that --tune searches"
+        raise KeyError(f"no contender {full_name!r}: {base.full_name} has no configs to search; accepted: {accepted}")
 
     def config_of(problem: Problem) -> Config:
         return tuned.borrowed(base, problem, _slug())[0]
