@@ -146,17 +146,20 @@ class Claim:
         except Untested as untested:
             return Finding(why, NOT_TESTABLE) if why else Finding(str(untested), untested.verdict)
         if why:
-            return self._told_alone(why, chosen, finding)
+            return self._told_alone(why, chosen, finding, rule.contenders)
         return replace(finding, verdict=FEW_ROWS) if self._is_few(finding) else finding
 
     def _is_few(self, finding: Finding) -> bool:
         return finding.problems is not None and 2 * finding.problems < self.asked
 
-    def _told_alone(self, why: str, rows: pd.DataFrame, finding: Finding) -> Finding:
-        """The figures of these rows, and why they are no verdict."""
+    def _told_alone(self, why: str, rows: pd.DataFrame, finding: Finding, contenders: Sequence[str]) -> Finding:
+        """The figures of these rows, and why they are no verdict. Versions are told under which all contenders ran: the
+        baseline alone has rows under others."""
         name = "torch" if self.torch else "Triton"
-        made_with = rows[["device", name.lower()]].drop_duplicates().itertuples(index=False, name=None)
-        here = ", ".join(f"{device}, {name} {version}" for device, version in made_with)
+        made_with = rows.groupby(["device", name.lower()], sort=False, dropna=False)
+        versions = [key for key, alike in made_with if not any(named(alike, each).empty for each in contenders)]
+        versions = versions or list(made_with.groups)
+        here = ", ".join(f"{device}, {name} {version}" for device, version in versions)
         return replace(finding, measured=f"{why}; {here}: {finding.measured}", verdict=NOT_TESTABLE, why=why)
 
     def _with_shapes(self, finding: Finding) -> Finding:
