@@ -156,9 +156,11 @@ class Claim:
         """The figures of these rows, and why they are no verdict. Versions are told under which all contenders ran: the
         baseline alone has rows under others."""
         name = "torch" if self.torch else "Triton"
-        made_with = rows.groupby(["device", name.lower()], sort=False, dropna=False)
-        versions = [key for key, alike in made_with if not any(named(alike, each).empty for each in contenders)]
-        versions = versions or list(made_with.groups)
+        made_with = [
+            dict.fromkeys(zip(alike["device"], alike[name.lower()], strict=True))
+            for alike in (rows, *(named(rows, contender) for contender in contenders))
+        ]
+        versions = [key for key in made_with[0] if all(key in of_one for of_one in made_with)] or made_with[0]
         here = ", ".join(f"{device}, {name} {version}" for device, version in versions)
         return replace(finding, measured=f"{why}; {here}: {finding.measured}", verdict=NOT_TESTABLE, why=why)
 
