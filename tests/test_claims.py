@@ -288,6 +288,15 @@ def test_custom_op_autotuning_of_an_older_torch_tells_figures_and_no_verdict(tor
         assert claim(beginning).condition.startswith("with torch 2.12 or newer: ")
 
 
+def test_a_version_that_the_baseline_alone_ran_under_is_not_told():
+    rows = made_with(on_suite("square-generated", {"helion/matmul": 0.93}), triton="3.6.0")
+    baseline = [made for made in made_with(later(rows), triton="3.9.0") if made.contender == BASELINE]
+    assert baseline and "; NVIDIA H200, Triton 3.6.0: " in judged("Helion has", [*rows, *baseline]).measured
+    assert "; NVIDIA H200, Triton 3.6.0, NVIDIA H200, Triton 3.9.0: " in (
+        judged("Helion has", [*rows, *made_with(later(rows), triton="3.9.0")]).measured
+    )
+
+
 def test_a_reason_that_both_kernels_have_is_told_once():
     ours = {"triton/decompose_k.tile": 1.25}
     rows = made_with(on_suite("skinny-epilogue-bf16", {TILE: 1.3, OP: 1.2, **ours}), torch="2.11.0")
