@@ -270,6 +270,7 @@ RECORDINGS = {
             "--timing cold,graph --rounds 20",
         ]
     ),
+    # Helion's search, on every other one of them.
     "square-generated-helion": " ".join(
         [
             *(f"--problem {m}x{n}x{k}-bf16-kn" for m, n, k in GENERATED[::2]),

@@ -876,10 +876,11 @@ def test_what_nvcc_compiles_is_built_first(monkeypatch):
             return "some-gpu"
 
     monkeypatch.setattr(build.contenders, "sits_out", lambda *asked: None)
-    kernels = [find(name) for name in ("triton/atomic", "tilus/atomic", BASELINE, "triton/stream_k", "tilus/stream_k")]
+    by_nvcc = ["tilus/atomic", "tilus/stream_k", "published_tilus/matmul.v0"]
+    kernels = [find(name) for name in ("triton/atomic", *by_nvcc[:2], BASELINE, "triton/stream_k", by_nvcc[2])]
     problem = Matmul(16, 256, 7168, layout=Layout.NK)
     build.build_ahead([(problem, kernels)], builders=Builders(), child=Named(), device=torch.device("cuda"))
-    assert begun == ["tilus/atomic", "tilus/stream_k", "triton/atomic", "triton/stream_k"]
+    assert begun == [*by_nvcc, "triton/atomic", "triton/stream_k"]
 
 
 def test_a_search_builds_its_own(gpu, monkeypatch, tmp_path):

@@ -49,8 +49,13 @@ def build_ahead(
             program = kernel.full_name, config, problem.compiled_for
             jobs.setdefault(program, (problem, kernel.full_name, [config], device))
     built(0, len(jobs))
+
+    def is_quick(job: tuple[Any, ...]) -> bool:
+        _, full_name, *_ = job
+        return contenders.find(full_name).language.compiler is not Language.TILUS
+
     # nvcc takes longest: what it compiles begins first, so that no CPU waits for the last of it.
-    longest_first = sorted(jobs.values(), key=lambda job: contenders.find(job[1]).language is not Language.TILUS)
+    longest_first = sorted(jobs.values(), key=is_quick)
     builders.each(compile_configs, longest_first, lambda count: built(count, len(jobs)))
 
 
