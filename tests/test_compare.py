@@ -868,6 +868,9 @@ def test_what_nvcc_compiles_is_built_first(monkeypatch):
     begun = []
 
     class Builders:
+        def begin(self, function, packages, *, most):
+            assert (packages, most) == (["tilus", "triton"], 5)
+
         def each(self, function, jobs, finished):
             begun.extend(name for _, name, *_ in jobs)
 

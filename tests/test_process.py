@@ -175,6 +175,22 @@ def test_children_are_kept_from_one_lot_of_calls_to_the_next(functions):
         assert children.each(functions.count, [()]) == [3]
 
 
+def test_children_that_begin_have_made_that_call_before_the_next(functions):
+    with Children(1, deadline_s=5) as children:
+        children.begin(functions.count, most=2)  # of which there is one
+        assert children.each(functions.count, [()]) == [2]
+
+
+def test_a_call_that_begins_ends_with_the_children(functions, tmp_path):
+    path = tmp_path / "id"
+    began = time.monotonic()
+    with Children(2, deadline_s=60) as children:
+        children.begin(functions.sleeps, str(path), most=1)
+        within(30, lambda: path.exists() and path.read_text().endswith("\n"))
+    assert time.monotonic() - began < 40
+    assert not is_alive(int(path.read_text()))
+
+
 PARENT = """
 import sys
 import functions_of_a_child as functions

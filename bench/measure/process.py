@@ -212,8 +212,8 @@ class Child:
 
 
 class Children:
-    """`count` children side by side. Each is started by its first call and kept for the calls that follow, as what it
-    imports may take longer than a call."""
+    """`count` children side by side. Each is started by its first call, or by `begin`, and kept for the calls that
+    follow, as what it imports may take longer than a call."""
 
     def __init__(self, count: int, deadline_s: float, environment: Mapping[str, str] | None = None):
         self._children = [Child(deadline_s, environment=environment) for _ in range(count)]
@@ -223,15 +223,22 @@ class Children:
         # Kept as long as the children, as a child ends with the thread that started it.
         self._threads = futures.ThreadPoolExecutor(count)
         self._calls: list[futures.Future] = []
+        self._begun: list[futures.Future] = []
 
     def __enter__(self) -> "Children":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end_calls()
+        self._end(self._calls)
+        self._end(self._begun)
         for child in self._children:
             child.stop()
         self._threads.shutdown()
+
+    def begin(self, function: Callable[..., Any], *args: Any, most: int) -> None:
+        """Has `most` children, or all, make this call, which imports what later calls need, and does not wait."""
+        for _ in self._children[:most]:
+            self._begun.append(self._threads.submit(self._call, function, args))
 
     def each(
         self,
@@ -263,7 +270,8 @@ class Children:
         except futures.TimeoutError:
             pass
         finally:
-            self._end_calls()
+            self._end(self._calls)
+            self._calls = []
 
     def _call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any | Died:
         child = self._idle.get()
@@ -274,14 +282,13 @@ class Children:
         finally:
             self._idle.put(child)
 
-    def _end_calls(self) -> None:
-        for call in self._calls:
+    def _end(self, calls: Sequence[futures.Future]) -> None:
+        for call in calls:
             call.cancel()
-        while running := [call for call in self._calls if not call.done()]:
+        while running := [call for call in calls if not call.done()]:
             for child in self._children:
                 child.kill()
             futures.wait(running, timeout=0.1)
-        self._calls = []
 
 
 def _serve(connection: Connection) -> None:

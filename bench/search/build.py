@@ -1,5 +1,6 @@
 """Kernels compiled ahead of their use, in parallel, in child processes that a compiler may take down."""
 
+import importlib
 import logging
 import os
 import random
@@ -14,7 +15,7 @@ from triton_vs_tilus.bench.measure.clock import Announce, first_line
 from triton_vs_tilus.bench.measure.process import Child, Children, Died
 from triton_vs_tilus.bench.search.space import compiled_fields
 from triton_vs_tilus.common import tuned
-from triton_vs_tilus.common.kernel import Config, Kernel, Language
+from triton_vs_tilus.common.kernel import LANGUAGES, Config, Kernel, Language
 from triton_vs_tilus.common.problem import Problem
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,9 @@ def build_ahead(
 
     child: asked for the device's name. built: called with the numbers of programs that are built, and that there are.
     """
+    compilers = [kernel.language.compiler for _, kernels in problems for kernel in kernels if kernel.build is not None]
+    packages = sorted(language.value for language in set(compilers) & set(LANGUAGES))
+    builders.begin(_import, packages, most=len(compilers))  # while the other child starts, too
     slug = child.call(_slug, device)
     jobs: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for problem, kernels in problems:
@@ -90,6 +94,11 @@ def build_all(
 
 def _slug(device: torch.device, *, announce: Announce) -> str:
     return tuned.slug_of(device)
+
+
+def _import(packages: list[str], *, announce: Announce) -> None:
+    for package in packages:
+        importlib.import_module(package)
 
 
 def compile_configs(
