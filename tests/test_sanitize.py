@@ -27,7 +27,7 @@ FEW = [task for task in EVERY if task.contender in ("triton/atomic", "tilus/atom
 def program(tmp_path):
     """A compute-sanitizer that names the tasks and prints what `said` has for each; 'exit 3' ends it, 'wait' hangs."""
 
-    def made(said: dict[int, str]) -> str:
+    def made(said: dict[int, str], summary: str = "ERROR SUMMARY: 0 errors") -> str:
         path = tmp_path / "compute-sanitizer"
         path.write_text(
             f"#!{sys.executable}\n"
@@ -46,7 +46,7 @@ def program(tmp_path):
             "        sys.stdout.flush()\n"
             "        time.sleep(60)\n"
             "    print('\\n'.join('========= ' + line for line in words.splitlines()))\n"
-            "print('========= ERROR SUMMARY: 0 errors')\n"
+            f"print('========= {summary}')\n"
         )
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
         return str(path)
@@ -108,6 +108,25 @@ def test_a_finding_is_of_the_task_that_it_came_in(program):
     said = "Invalid __global__ read of size 4 bytes | at _kernel+0x1a0 | by thread (0,0,0) | Saved host"
     assert findings == [sanitizer.Finding("memcheck", str(FEW[1]), said)] and done == 5
     assert sanitizer.run(program({}), "racecheck", FEW, 60, print) == ([], 5)
+
+
+def test_a_summary_is_no_finding_of_the_last_task(program):
+    """It counts what was found in all of them; where nothing was told of any, that is a finding."""
+    findings, _ = sanitizer.run(program({1: "Invalid read"}, "ERROR SUMMARY: 1 error"), "memcheck", FEW, 60, print)
+    assert findings == [sanitizer.Finding("memcheck", str(FEW[1]), "Invalid read")]
+    findings, _ = sanitizer.run(program({}, "RACECHECK SUMMARY: 2 hazards displayed"), "racecheck", FEW, 60, print)
+    said = "of no task: RACECHECK SUMMARY: 2 hazards displayed"
+    assert findings == [sanitizer.Finding("racecheck", str(FEW[4]), said)]
+
+
+def test_memcheck_tells_of_accesses_alone(program, monkeypatch):
+    """Not of a call that Triton asks the driver for on trial."""
+    asked = []
+    popen = sanitizer.subprocess.Popen
+    monkeypatch.setattr(sanitizer.subprocess, "Popen", lambda line, **how: asked.append(line) or popen(line, **how))
+    for tool in ("memcheck", "initcheck"):
+        sanitizer.run(program({}), tool, FEW, 60, print)
+    assert [line[3:5] for line in asked] == [["--report-api-errors", "no"], ["--error-exitcode", "0"]]
 
 
 def test_shares_of_the_tasks_run_side_by_side(program):
