@@ -865,17 +865,18 @@ def test_programs_are_built_before_their_problem_is_measured_and_never_while_one
 
 def test_what_nvcc_compiles_is_built_first(monkeypatch):
     """It takes longest: begun last, it would hold up a problem's table while other CPUs have nothing to do."""
-    begun = []
+    begun, asked = [], []
 
     class Builders:
-        def begin(self, function, packages, *, most):
-            assert (packages, most) == (["tilus", "triton"], 5)
+        def warm_up(self, function, packages, *, most):
+            asked.append((packages, most))
 
         def each(self, function, jobs, finished):
             begun.extend(name for _, name, *_ in jobs)
 
     class Named:
         def call(self, function, device):
+            asked.append("name")
             return "some-gpu"
 
     monkeypatch.setattr(build.contenders, "sits_out", lambda *asked: None)
@@ -884,6 +885,7 @@ def test_what_nvcc_compiles_is_built_first(monkeypatch):
     problem = Matmul(16, 256, 7168, layout=Layout.NK)
     build.build_ahead([(problem, kernels)], builders=Builders(), child=Named(), device=torch.device("cuda"))
     assert begun == [*by_nvcc, "triton/atomic", "triton/stream_k"]
+    assert asked == [(["tilus", "triton"], 5), "name"]  # the builders import meanwhile
 
 
 def test_a_search_builds_its_own(gpu, monkeypatch, tmp_path):

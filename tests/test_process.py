@@ -175,20 +175,32 @@ def test_children_are_kept_from_one_lot_of_calls_to_the_next(functions):
         assert children.each(functions.count, [()]) == [3]
 
 
-def test_children_that_begin_have_made_that_call_before_the_next(functions):
+def test_children_that_warm_up_have_made_that_call_before_the_next(functions):
     with Children(1, deadline_s=5) as children:
-        children.begin(functions.count, most=2)  # of which there is one
+        children.warm_up(functions.count, most=2)  # of which there is one
         assert children.each(functions.count, [()]) == [2]
+        children.warm_up(functions.dies, "exit", most=1)
+        assert children.each(functions.count, [()]) == [1]  # by a new process
 
 
-def test_a_call_that_begins_ends_with_the_children(functions, tmp_path):
-    path = tmp_path / "id"
+def test_calls_wait_for_what_warms_up(functions):
+    """Nothing may be timed beside it."""
+    with Children(2, deadline_s=5) as children:
+        children.warm_up(functions.patient, 4, most=2)
+        children.warm_up(functions.patient, 4, most=2)
+        warming = list(children._warming)
+        children.each(functions.double, [])
+        assert len(warming) == 4 and all(call.done() for call in warming)
+
+
+def test_what_warms_up_ends_with_the_children(functions, tmp_path):
     began = time.monotonic()
     with Children(2, deadline_s=60) as children:
-        children.begin(functions.sleeps, str(path), most=1)
-        within(30, lambda: path.exists() and path.read_text().endswith("\n"))
-    assert time.monotonic() - began < 40
-    assert not is_alive(int(path.read_text()))
+        for _ in range(2):
+            children.warm_up(functions.sleeps, str(tmp_path / "id"), most=2)
+    assert time.monotonic() - began < 20
+    assert all(call.done() for call in children._warming)
+    assert all(child._process is None for child in children._children)
 
 
 PARENT = """

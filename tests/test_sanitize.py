@@ -115,18 +115,35 @@ def test_a_summary_is_no_finding_of_the_last_task(program):
     findings, _ = sanitizer.run(program({1: "Invalid read"}, "ERROR SUMMARY: 1 error"), "memcheck", FEW, 60, print)
     assert findings == [sanitizer.Finding("memcheck", str(FEW[1]), "Invalid read")]
     findings, _ = sanitizer.run(program({}, "RACECHECK SUMMARY: 2 hazards displayed"), "racecheck", FEW, 60, print)
-    said = "of no task: RACECHECK SUMMARY: 2 hazards displayed"
-    assert findings == [sanitizer.Finding("racecheck", str(FEW[4]), said)]
+    assert findings == [sanitizer.Finding("racecheck", str(FEW[4]), "2 errors of no task")]
 
 
-def test_memcheck_tells_of_accesses_alone(program, monkeypatch):
-    """Not of a call that Triton asks the driver for on trial."""
-    asked = []
-    popen = sanitizer.subprocess.Popen
-    monkeypatch.setattr(sanitizer.subprocess, "Popen", lambda line, **how: asked.append(line) or popen(line, **how))
-    for tool in ("memcheck", "initcheck"):
-        sanitizer.run(program({}), tool, FEW, 60, print)
-    assert [line[3:5] for line in asked] == [["--report-api-errors", "no"], ["--error-exitcode", "0"]]
+def test_what_was_not_printed_is_a_finding(program):
+    hidden = "ERROR SUMMARY: 150 errors were not printed. Use --print-limit option to adjust"
+    findings, _ = sanitizer.run(program({1: "Invalid read", 4: hidden}), "memcheck", FEW, 60, print)
+    assert [finding.task for finding in findings] == [str(FEW[1]), str(FEW[4])]
+
+
+def test_a_call_that_triton_makes_on_trial_is_none(program):
+    """Any other call that fails is, and so is what else is told of the same kernel."""
+    refused = 'Program hit CUDA_ERROR_INVALID_VALUE (error 1) due to "invalid argument" on CUDA API call to '
+    trial = f"{refused}cuFuncSetAttribute.\n  Saved host backtrace\n    Host Frame: loadBinary [0x4c33]"
+    launch = f"{refused}cuLaunchKernelEx.\n  Saved host backtrace\n    Host Frame: launch in lib.so"
+    mode = f"{refused}cuFuncSetAttribute.\n  Saved host backtrace\n    Host Frame: launch in lib.so"
+    quiet = program({1: trial, 3: trial}, "ERROR SUMMARY: 2 errors")
+    assert sanitizer.run(quiet, "memcheck", FEW, 60, print) == ([], 5)
+    assert sanitizer.run(program({1: trial}, "ERROR SUMMARY: 3 errors"), "memcheck", FEW, 60, print)[0] == [
+        sanitizer.Finding("memcheck", str(FEW[4]), "2 errors of no task")
+    ]
+    findings, _ = sanitizer.run(
+        program({0: launch, 1: f"{trial}\n \nInvalid read", 2: mode, 3: trial}, "ERROR SUMMARY: 5 errors"),
+        "memcheck",
+        FEW,
+        60,
+        print,
+    )
+    assert [finding.task for finding in findings] == [str(task) for task in FEW[:3]]
+    assert findings[1].said == "Invalid read"
 
 
 def test_shares_of_the_tasks_run_side_by_side(program):

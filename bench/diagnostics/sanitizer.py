@@ -60,12 +60,12 @@ PROBLEMS: tuple[Problem, ...] = (
 Notify = Callable[[str], None]  # called with what is to be told while it runs
 TASK = re.compile(r"^@@ (\d+)$")
 REPORT = "========= "
-# What every run prints; the summary ends it, in the lines of its last task.
-NO_FINDING = re.compile(r"^(COMPUTE-SANITIZER|(ERROR|RACECHECK) SUMMARY: )")
-COUNTED = re.compile(r"(ERROR|RACECHECK) SUMMARY: [1-9].*")
-# A call that the driver refuses is met by the launchers, which raise. From 3.9 on Triton asks for a mode of shared
-# memory that drivers may refuse, and does without: memcheck would tell of it at every kernel of more than 48 KiB.
-OPTIONS = {"memcheck": ["--report-api-errors", "no"]}
+# What every run prints. The summary comes after the last task, but counts what was told of all.
+NO_FINDING = re.compile(r"^(COMPUTE-SANITIZER|(ERROR|RACECHECK) SUMMARY: (?!.* not printed))")
+COUNTED = re.compile(r"^(?:ERROR|RACECHECK) SUMMARY: (\d+) ")
+# From 3.9 on Triton asks the driver for a mode of shared memory, for kernels of more than 48 KiB, and does without it
+# where it is refused (loadBinary in its driver.c). All other calls that fail are findings.
+TRIAL = re.compile(r"Program hit CUDA_ERROR_INVALID_VALUE .* cuFuncSetAttribute\..*Host Frame: loadBinary", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -184,14 +184,18 @@ def run(sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float, repor
     while first < len(chosen):
         output, ended = _start(sanitizer, tool, chosen[first:], seconds)
         blocks = _by_task(output)
-        numbers = [number for number in blocks if number is not None]
-        last = max(numbers, default=None)
-        found = []
-        for number in numbers:
-            if said := [line for line in blocks[number] if not NO_FINDING.match(line)]:
+        last = max((number for number in blocks if number is not None), default=None)
+        found, counted, trials = list[Finding](), 0, 0
+        for number, lines in blocks.items():
+            reports = "\n".join(line for line in lines if not NO_FINDING.match(line)).split("\n\n")
+            told = [report for report in reports if report and not TRIAL.match(report)]
+            trials += sum(TRIAL.match(report) is not None for report in reports)
+            counted += sum(int(match[1]) for line in lines if (match := COUNTED.match(line)))
+            if told and number is not None:  # before the first task nothing of a kernel runs
+                said = [line for report in told for line in report.splitlines()]
                 found.append(Finding(tool, str(chosen[first + number]), " | ".join(said[:4])))
-        if last is not None and not found and (counted := COUNTED.search(output)):
-            found.append(Finding(tool, str(chosen[first + last]), f"of no task: {counted[0]}"))
+        if last is not None and not found and counted > trials:
+            found.append(Finding(tool, str(chosen[first + last]), f"{counted - trials} errors of no task"))
         findings += found
         if last is None:
             raise RuntimeError(f"{sanitizer} --tool {tool} came to no task: {output[-500:]}")
@@ -230,7 +234,8 @@ def _start(sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float) ->
         path = os.path.join(folder, "tasks.json")
         with open(path, "wb") as file:
             file.write(msgspec.json.encode(chosen))
-        options = ["--tool", tool, *OPTIONS.get(tool, []), "--error-exitcode", "0"]
+        every_error = ["--print-limit", "0"]  # else one kernel's could hide the next one's
+        options = ["--tool", tool, *every_error, "--error-exitcode", "0"]
         command = [sanitizer, *options, sys.executable, "-m", __name__, path]
         environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONUNBUFFERED": "1"}
         # In a group of its own: the tool's process starts the one that launches, and both must end.

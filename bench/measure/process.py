@@ -212,7 +212,7 @@ class Child:
 
 
 class Children:
-    """`count` children side by side. Each is started by its first call, or by `begin`, and kept for the calls that
+    """`count` children side by side. Each is started by its first call, or by `warm_up`, and kept for the calls that
     follow, as what it imports may take longer than a call."""
 
     def __init__(self, count: int, deadline_s: float, environment: Mapping[str, str] | None = None):
@@ -223,22 +223,22 @@ class Children:
         # Kept as long as the children, as a child ends with the thread that started it.
         self._threads = futures.ThreadPoolExecutor(count)
         self._calls: list[futures.Future] = []
-        self._begun: list[futures.Future] = []
+        self._warming: list[futures.Future] = []
 
     def __enter__(self) -> "Children":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end(self._calls)
-        self._end(self._begun)
+        self._cancel([*self._calls, *self._warming])
         for child in self._children:
             child.stop()
         self._threads.shutdown()
 
-    def begin(self, function: Callable[..., Any], *args: Any, most: int) -> None:
-        """Has `most` children, or all, make this call, which imports what later calls need, and does not wait."""
+    def warm_up(self, function: Callable[..., Any], *args: Any, most: int) -> None:
+        """Starts this call in up to `most` children and returns. `each` waits for its end, too; what it raises is met
+        again by the calls that follow."""
         for _ in self._children[:most]:
-            self._begun.append(self._threads.submit(self._call, function, args))
+            self._warming.append(self._threads.submit(self._call, function, args))
 
     def each(
         self,
@@ -255,6 +255,8 @@ class Children:
             results[index] = result
             if finished is not None:
                 finished(len(results))
+        futures.wait(self._warming)
+        self._warming.clear()
         return [results[index] for index in range(len(arguments))]
 
     def completed(
@@ -270,7 +272,7 @@ class Children:
         except futures.TimeoutError:
             pass
         finally:
-            self._end(self._calls)
+            self._cancel(self._calls)
             self._calls = []
 
     def _call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any | Died:
@@ -282,7 +284,7 @@ class Children:
         finally:
             self._idle.put(child)
 
-    def _end(self, calls: Sequence[futures.Future]) -> None:
+    def _cancel(self, calls: Sequence[futures.Future]) -> None:
         for call in calls:
             call.cancel()
         while running := [call for call in calls if not call.done()]:

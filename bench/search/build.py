@@ -41,7 +41,8 @@ def build_ahead(
     """
     compilers = [kernel.language.compiler for _, kernels in problems for kernel in kernels if kernel.build is not None]
     packages = sorted(language.value for language in set(compilers) & set(LANGUAGES))
-    builders.begin(_import, packages, most=len(compilers))  # while the other child starts, too
+    # Imports take seconds, and so does the start of the child that knows the device's name.
+    builders.warm_up(_import, packages, most=len(compilers))
     slug = child.call(_slug, device)
     jobs: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for problem, kernels in problems:
