@@ -14,7 +14,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -185,20 +185,9 @@ def run(sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float, repor
         output, ended = _start(sanitizer, tool, chosen[first:], seconds)
         blocks = _by_task(output)
         last = max((number for number in blocks if number is not None), default=None)
-        found, counted, trials = list[Finding](), 0, 0
-        for number, lines in blocks.items():
-            reports = "\n".join(line for line in lines if not NO_FINDING.match(line)).split("\n\n")
-            told = [report for report in reports if report and not TRIAL.match(report)]
-            trials += sum(TRIAL.match(report) is not None for report in reports)
-            counted += sum(int(match[1]) for line in lines if (match := COUNTED.match(line)))
-            if told and number is not None:  # before the first task nothing of a kernel runs
-                said = [line for report in told for line in report.splitlines()]
-                found.append(Finding(tool, str(chosen[first + number]), " | ".join(said[:4])))
-        if last is not None and not found and counted > trials:
-            found.append(Finding(tool, str(chosen[first + last]), f"{counted - trials} errors of no task"))
-        findings += found
         if last is None:
             raise RuntimeError(f"{sanitizer} --tool {tool} came to no task: {output[-500:]}")
+        findings += _findings(tool, chosen[first : first + last + 1], blocks)
         if not ended:
             done += last + 1
             break
@@ -207,6 +196,25 @@ def run(sanitizer: str, tool: str, chosen: Sequence[Task], seconds: float, repor
         first += last + 1
         report(f"{tool}: goes on after {chosen[first - 1]}: {ended}")
     return findings, done
+
+
+def _findings(tool: str, begun: Sequence[Task], blocks: Mapping[int | None, Sequence[str]]) -> list[Finding]:
+    """Those of one process, which came to these tasks. Before the first nothing of a kernel runs."""
+    found: list[Finding] = []
+    unexplained = 0  # of the errors that the summary counts
+    for number, lines in blocks.items():
+        unexplained += sum(int(match[1]) for line in lines if (match := COUNTED.match(line)))
+        said: list[str] = []
+        for report in "\n".join(line for line in lines if not NO_FINDING.match(line)).split("\n\n"):
+            if TRIAL.match(report):
+                unexplained -= 1
+            else:
+                said += report.splitlines()
+        if said and number is not None:
+            found.append(Finding(tool, str(begun[number]), " | ".join(said[:4])))
+    if unexplained > 0 and not found:
+        found.append(Finding(tool, str(begun[-1]), f"{unexplained} errors of no task"))
+    return found
 
 
 def run_shared(
