@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 CHECK_S = 50.0  # for the whole check on the CPU
 NAMED = 5  # contenders in one message
+FEW = 8  # contenders, whose own table comes soon
 # What only asks, and the flags that it reads.
 READ_BESIDE = {
     "--list": ("--layout", "--dtype", "--out-dtype", "--epilogue", *CONTENDER_FLAGS, "--verbose"),
@@ -115,6 +117,8 @@ def compare(args: argparse.Namespace) -> int:
     old = check_files(args)
     out, code = tables.console(verbose=args.verbose), ExitCode.OK
     live = ranks.count == 1 and not args.resume
+    if live and sys.stderr.isatty():
+        plan = replace(plan, looked_at=_looked_at(plan))
     with shown((lambda rows: out.print(tables.problem_table(rows))) if live else None) as progress:
         try:
             rows = run.measure(plan, JOURNALS, args.output, args.resume, progress)
@@ -215,6 +219,30 @@ def _plan(args: argparse.Namespace, options: "Options", for_cpu: bool = False) -
     problems = chosen_problems(args, for_cpu)
     kernels = chosen_contenders(args, {problem.op for _, problem in problems})
     return Plan(words_of(args, options), problems, kernels, options)
+
+
+def _looked_at(plan: "Plan") -> set[str]:
+    """The baseline, and of each language the fastest at the first problem as it was recorded. Nothing where few are
+    timed anyway, or nothing that a look at the recorded clock would tell."""
+    from triton_vs_tilus.bench.measure.run import LOOK
+    from triton_vs_tilus.bench.ops import OPS
+    from triton_vs_tilus.bench.rows.answers import PRODUCTS, answer
+
+    _, problem = plan.problems[0]
+    asked = {kernel.full_name for kernel in plan.kernels if kernel.op == problem.op}
+    if (
+        problem.op not in PRODUCTS
+        or len(asked) <= FEW
+        or plan.options.tune != "off"
+        or LOOK not in plan.options.timings
+    ):
+        return set()
+    try:
+        recorded = answer(problem, LOOK)
+    except ValueError:  # nothing of its kind
+        return set()
+    fastest = {row.contender for row in map(recorded.best_of, ("triton", "tilus")) if row} & asked
+    return {OPS[problem.op].baseline, *fastest} if fastest else set()
 
 
 def _options(args: argparse.Namespace, local_rank: int) -> "Options":

@@ -27,5 +27,8 @@ class Progress:
     def measured(self, row: "Row") -> None:
         """The row is in the journal."""
 
+    def looked(self, rows: Sequence["Row"]) -> None:
+        """Before all others, the rows of what is looked at first; they are in no journal."""
+
     def finished(self, rows: Sequence["Row"]) -> None:
         """After a problem, with its rows."""

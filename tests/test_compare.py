@@ -1,5 +1,6 @@
 """The command line: what it refuses, what it measures, what it writes, how it goes on; without a GPU, too."""
 
+import dataclasses
 import io
 import os
 import subprocess
@@ -180,6 +181,50 @@ def test_every_contender_is_measured_on_every_problem(gpu, tmp_path):
     }
     assert [(r.problem.m, r.contender) for r in rows] == gpu.contenders
     assert read_rows(output) == rows
+
+
+def test_what_is_looked_at_is_timed_before_all_others_and_goes_to_no_journal(gpu):
+    args = compare.parser().parse_args([*ROUTER, "--rounds", "7"])
+    plan = dataclasses.replace(
+        compare._plan(args, compare._options(args, 0)), looked_at={BASELINE, VECTOR, "not/asked"}
+    )
+    progress, looks = Progress(), []
+    progress.looked = looks.append
+    rows = measuring_run.measure(plan, compare.JOURNALS, progress=progress)
+    assert [[(r.problem.m, r.contender, list(r.timing)) for r in look] for look in looks] == [
+        [(1, BASELINE, ["cold"]), (1, VECTOR, ["cold"])]
+    ]
+    assert gpu.order == [("built", 1), ("measured", 1), *[(what, m) for m in (1, 16) for what in ("built", "measured")]]
+    assert [(r.problem.m, r.contender) for r in rows] == [(m, name) for m in (1, 16) for name in US]
+
+
+def looked_at(*arguments: str) -> set[str]:
+    args = compare.parser().parse_args(arguments)
+    return compare._looked_at(compare._plan(args, compare._options(args, 0)))
+
+
+def test_looked_at_are_the_baseline_and_the_fastest_recorded_of_each_language(gpu, results, tmp_path):
+    router = ["--workload", "router", "--layout", "nk"]
+    assert looked_at(*router) == set()
+    tilus = "tilus/sliced_k.fma"
+    recorded(tmp_path, row(BASELINE), row(VECTOR, us=8.0), row(FP32, us=9.0), row(tilus, us=8.5))
+    assert looked_at(*router) == {BASELINE, VECTOR, tilus}
+    assert looked_at(*router, "--skip", "tilus") == {BASELINE, VECTOR}
+    assert looked_at(*router, "--skip", "sliced_k", "--skip", VECTOR) == set()
+    for without in (["--only", VECTOR], ["--tune", "quick"], ["--timing", "graph,host"], ["--workload", "or_reduce"]):
+        assert looked_at(*router[:-2], *without) == set()
+
+
+def test_a_look_is_shown_where_someone_watches(gpu, results, monkeypatch, capsys, tmp_path):
+    recorded(tmp_path, row(BASELINE), row(VECTOR, us=8.0))
+    monkeypatch.setattr(compare, "FEW", 2)
+    assert run_command(compare.main, ROUTER) == 0
+    assert "A first look" not in "".join(capsys.readouterr())
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert run_command(compare.main, ROUTER) == 0
+    shown = capsys.readouterr()
+    assert "A first look" in shown.err
+    assert shown.out.count("router 1x256x7168-bf16-nk") == 2 and shown.out.count("router 16x256x7168-bf16-nk") == 1
 
 
 def test_rows_are_on_disk_as_they_are_made(gpu, tmp_path):

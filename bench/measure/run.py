@@ -8,9 +8,9 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from triton_vs_tilus.bench.rows.journal import (
     to_line,
 )
 from triton_vs_tilus.bench.rows.queries import launch_costs
-from triton_vs_tilus.bench.rows.row import Key, Row
+from triton_vs_tilus.bench.rows.row import Key, Row, TimingName
 from triton_vs_tilus.bench.search import build
 from triton_vs_tilus.bench.search.table import write_table
 from triton_vs_tilus.common.files import locked
@@ -42,6 +42,7 @@ from triton_vs_tilus.common.tuned import device_slug
 LOG = logging.getLogger(__name__)
 MOST_BUILT = 16  # problems whose programs are built at once
 CHECKERS = 8  # processes at most that check on the CPU: each has imported torch and all kernels, some 1 GB
+LOOK: TimingName = "cold"  # of what is looked at
 ALIKE = ("device", "gpus", "torch", "triton", "tilus")  # of the environment, the same in all rows of a journal
 
 Left = tuple[str, Problem, list[Kernel]]  # what is left to measure of a workload's problem
@@ -62,12 +63,14 @@ class Incomplete(Exception):
 @dataclass(frozen=True)
 class Plan:
     """What a run measures. command: the words that decide it, in one order; problems: (workload, problem) pairs;
-    kernels: each takes part in the problems of its operation."""
+    kernels: each takes part in the problems of its operation; looked_at: names of those that are timed alone on the
+    first problem beforehand, so that there is something to see before all others are built."""
 
     command: str
     problems: Sequence[tuple[str, Problem]]
     kernels: Sequence[Kernel]
     options: Options
+    looked_at: Collection[str] = ()
 
 
 def measure(
@@ -97,7 +100,7 @@ def _run(plan: Plan, path: Path, ranks: Ranks, progress: Progress) -> list[Row]:
     progress.started(path, sum(len(missing) for *_, missing in left))
     stopped = ""
     try:
-        _measure(left, plan.options, own, progress)
+        _measure(left, plan, own, progress)
     except Exception as error:
         if ranks.count == 1:
             raise
@@ -255,31 +258,42 @@ def _left(plan: Plan, problems: Sequence[tuple[str, Problem]], done: set[Key]) -
     return left
 
 
-def _measure(left: Sequence[Left], options: Options, journal: Journal, progress: Progress) -> None:
+def _measure(left: Sequence[Left], plan: Plan, journal: Journal, progress: Progress) -> None:
     """Some problems at a time: builds what their contenders will launch, with nothing timed meanwhile; then times them.
 
     What a search finds goes into the device's table after each problem, as the next search begins with it. Raises
     JournalError on a host whose launches cost otherwise than those of the rows that the journal held.
     """
-    held = journal.rows()
+    held, options = journal.rows(), plan.options
     with (
         Child(options.deadline_s, progress.running) as child,
         Child(options.deadline_s) as searching,
         build.builders(options.deadline_s) as builders,
     ):
+
+        def build_ahead(together: Sequence[Left]) -> None:
+            build.build_ahead(
+                [(problem, missing) for _, problem, missing in together],
+                builders=builders,
+                child=child,
+                device=options.torch_device,
+                built=partial(progress.building, [problem for _, problem, _ in together]),
+            )
+
+        def measured(one: Left, options: Options) -> Iterator[Row]:
+            workload, problem, missing = one
+            progress.measuring(problem)
+            return worker.measure(workload, problem, missing, options, child, searching, builders)
+
+        for look in _looks(left[:1], plan):
+            build_ahead([look])
+            progress.looked(list(measured(look, replace(options, timings=(LOOK,)))))
         for together in _batches(left):
             if options.tune == "off":  # a search builds its own
-                build.build_ahead(
-                    [(problem, missing) for _, problem, missing in together],
-                    builders=builders,
-                    child=child,
-                    device=options.torch_device,
-                    built=partial(progress.building, [problem for _, problem, _ in together]),
-                )
-            for workload, problem, missing in together:
-                progress.measuring(problem)
+                build_ahead(together)
+            for one in together:
                 rows = []
-                for row in worker.measure(workload, problem, missing, options, child, searching, builders):
+                for row in measured(one, options):
                     _check_host(held, row)
                     journal.append(row)
                     rows.append(row)
@@ -287,6 +301,13 @@ def _measure(left: Sequence[Left], options: Options, journal: Journal, progress:
                 if options.tune != "off":
                     write_table(device_slug(rows[0].environment.device), rows)
                 progress.finished(rows)
+
+
+def _looks(left: Sequence[Left], plan: Plan) -> Iterator[Left]:
+    """What is looked at of these problems."""
+    for workload, problem, missing in left:
+        if few := [kernel for kernel in missing if kernel.full_name in plan.looked_at]:
+            yield workload, problem, few
 
 
 def _batches(left: Sequence[Left]) -> Iterator[Sequence[Left]]:

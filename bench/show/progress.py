@@ -3,7 +3,8 @@
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich import progress as rich_progress
@@ -16,6 +17,7 @@ from triton_vs_tilus.bench.show.tables import console
 from triton_vs_tilus.common.problem import Problem
 
 EVERY_S = 5.0  # between two plain lines that report no row
+LOOKED = "A first look: the fastest of each language where this was recorded. All contenders are timed from here on."
 LOG = logging.getLogger("triton_vs_tilus.bench")  # the parent of its modules' loggers: a search logs what it used
 
 
@@ -47,6 +49,11 @@ class Shown(Progress):
 
     def measuring(self, problem: Problem) -> None:
         self._problem = problem.name
+
+    def looked(self, rows: Sequence[Row]) -> None:
+        if self.show is not None:
+            self.show(rows)
+            self.console.print(LOOKED)
 
     def finished(self, rows: Sequence[Row]) -> None:
         if self.show is not None:
@@ -93,9 +100,19 @@ class Bar(Shown):
     def measured(self, row: Row) -> None:
         self._bar.advance(self._task)
 
+    def looked(self, rows: Sequence[Row]) -> None:
+        with self._erased():
+            super().looked(rows)
+
     def finished(self, rows: Sequence[Row]) -> None:
-        self._bar.stop()  # erased, so that bar and table do not mix on one terminal
-        super().finished(rows)
+        with self._erased():
+            super().finished(rows)
+
+    @contextmanager
+    def _erased(self) -> Iterator[None]:
+        """So that bar and table do not mix on one terminal."""
+        self._bar.stop()
+        yield
         self._bar.start()
 
 
