@@ -10,8 +10,9 @@ The user's entry for a kernel and problem replaces the shipped one; all others s
 
 A table maps a kernel's full name to entries {"problem": {...}, "config": {...}, "search": {...}}. A problem without an
 entry takes the config of the nearest problem: smallest |log2| distance summed over m, n and k, first among entries of
-the same layout, dtype and other choices, then among the rest. Beyond FAR the kernel's own heuristic is taken. A
-problem's key leaves out what does not change the best config by enough to search for, an epilogue for example.
+the same layout, dtype and other choices, then among the rest. Beyond FAR the kernel's own heuristic is taken, by the
+kernels OF_ONE_PROBLEM for every problem without an entry. A problem's key leaves out what does not change the best
+config by enough to search for, an epilogue for example.
 
 A device that is named in STAND_INS looks in the table of its stand-in, too; its own entry goes before one as near.
 """
@@ -75,6 +76,8 @@ DATA_VARIABLE = "TRITON_VS_TILUS_DATA"
 FAR = 6.0
 # Devices with the multiprocessors, shared memory and L2 of another one, by slug; what differs is the memory's speed.
 STAND_INS = {"h100-80gb-hbm3": "h200"}
+# Their config is a place in the list that a library offers for the problem: it says nothing of another problem.
+OF_ONE_PROBLEM = {"cublaslt/best"}
 
 
 class Search(TypedDict, total=False):
@@ -246,8 +249,11 @@ def borrowed(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, Sourc
 
 def _first_that_runs(kernel: Kernel, problem: Problem, slug: str, known: Iterable[Known]) -> tuple[Config, Source]:
     for entry in known:
+        own = _is_own(entry, problem, slug)
+        if kernel.full_name in OF_ONE_PROBLEM and not own:
+            continue
         if distance(problem.key, entry.problem) <= FAR and kernel.supports(problem, entry.config) is None:
-            return entry.config, "tuned" if _is_own(entry, problem, slug) else "nearest"
+            return entry.config, "tuned" if own else "nearest"
     return kernel.default_config(problem), "heuristic"
 
 

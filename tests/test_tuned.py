@@ -14,6 +14,7 @@ from matmul_cases import lacks
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.ops import OPS
+from triton_vs_tilus.bench.references import cublaslt
 from triton_vs_tilus.bench.rows.environment import environment
 from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.epilogue import Epilogue
@@ -50,6 +51,19 @@ def test_exact_nearest_and_heuristic(tuned_tables):
     for farther in (Matmul(1024, 1024, 57345), Matmul(512, 3, 7168), Matmul(1024, 1024, 57345, layout=Layout.NK)):
         assert tuned.pick(KERNEL, farther, "some-gpu") == (KERNEL.default_config(farther), "heuristic")
     assert tuned.pick(KERNEL, near, "unknown-gpu") == (KERNEL.default_config(near), "heuristic")
+
+
+def test_what_a_library_offers_for_one_problem_is_lent_to_no_other(tuned_tables, monkeypatch):
+    kernel, searched = contenders.find("cublaslt/best"), Matmul(16, 256, 7168)
+    assert {contenders.find(name).full_name for name in tuned.OF_ONE_PROBLEM} == tuned.OF_ONE_PROBLEM
+    offered = {"problem": searched.key, "config": {"workspace_mib": 4, "index": 7}}
+    tuned.write("some-gpu", [(kernel.full_name, offered)], shipped=True)
+    monkeypatch.setattr(cublaslt, "_lacks_library", lambda: None)
+    assert tuned.pick(kernel, searched, "some-gpu") == (kernel.config_from(offered["config"]), "tuned")
+    for other in (Matmul(32, 256, 7168), replace(searched, layout=Layout.NK)):
+        assert tuned.pick(kernel, other, "some-gpu") == (kernel.default_config(other), "heuristic")
+    monkeypatch.setitem(tuned.STAND_INS, "its-sister", "some-gpu")
+    assert tuned.pick(kernel, searched, "its-sister") == (kernel.default_config(searched), "heuristic")
 
 
 def test_a_device_takes_what_was_searched_on_its_stand_in(tuned_tables, monkeypatch):
