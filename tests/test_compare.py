@@ -42,12 +42,14 @@ class Measuring:
     def __init__(self):
         self.asked = []
         self.built = []
+        self.meanwhile = []
         self.order = []
         self.us = dict(US)
         self.status = "passed"  # of all but the baseline
         self.stop_after = None
 
-    def build_ahead(self, problems, *, built, **how):
+    def build_ahead(self, problems, *, built, meanwhile, **how):
+        self.meanwhile.append((meanwhile.func, meanwhile.args[1]))
         self.built += problems
         self.order += [("built", problem.m) for problem, _ in problems]
         for count in range(2):
@@ -928,9 +930,15 @@ def test_what_nvcc_compiles_is_built_first(monkeypatch):
     by_nvcc = ["tilus/atomic", "tilus/stream_k", "published_tilus/matmul.v0"]
     kernels = [find(name) for name in ("triton/atomic", *by_nvcc[:2], BASELINE, "triton/stream_k", by_nvcc[2])]
     problem = Matmul(16, 256, 7168, layout=Layout.NK)
-    build.build_ahead([(problem, kernels)], builders=Builders(), child=Named(), device=torch.device("cuda"))
+    how = {"builders": Builders(), "child": Named(), "device": torch.device("cuda")}
+    build.build_ahead([(problem, kernels)], **how, meanwhile=lambda: asked.append("meanwhile"))
     assert begun == [*by_nvcc, "triton/atomic", "triton/stream_k"]
-    assert asked == [(["tilus", "triton"], 5), "name"]  # the builders import meanwhile
+    assert asked == [(["tilus", "triton"], 5), "name", "meanwhile"]  # the builders import before the name is known
+
+
+def test_what_times_them_warms_up_while_programs_are_built(gpu):
+    run(*ROUTER)
+    assert gpu.meanwhile == [(worker.warm_up, problem) for problem, _ in gpu.built]
 
 
 def test_a_search_builds_its_own(gpu, monkeypatch, tmp_path):

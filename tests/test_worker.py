@@ -16,7 +16,7 @@ from triton_vs_tilus.bench.contenders import find
 from triton_vs_tilus.bench.measure import floor, suspicion, threads, worker
 from triton_vs_tilus.bench.measure.clock import Arguments, Clocks, NotTimed, Samples, Timed
 from triton_vs_tilus.bench.measure.nvml import Reading
-from triton_vs_tilus.bench.measure.process import Died
+from triton_vs_tilus.bench.measure.process import Child, Died
 from triton_vs_tilus.bench.measure.worker import AGAIN, Failure, Options, Result, Timing
 from triton_vs_tilus.bench.rows.journal import read_verdicts
 from triton_vs_tilus.bench.rows.row import (
@@ -357,6 +357,15 @@ def measured(child: MadeUpChild, names=(BASELINE, TRITON, TILUS), timings=("cold
     rows = list(worker.measure("made", PROBLEM, kernels, options, child, child, None))
     assert sorted(row.contender for row in rows) == sorted(names)
     return {row.contender: row for row in rows}
+
+
+def test_a_worker_warms_up_on_what_it_checks_next():
+    announced = []
+    with Child(60.0, announced.append) as child:
+        worker.warm_up(child, PROBLEM, Options(timings=(), device="cpu"))
+        assert announced == []
+        assert child.call(worker._check, PROBLEM, BASELINE, None, torch.device("cpu"), 0).status == PASSED
+        assert announced == [BASELINE]
 
 
 def test_a_row_holds_the_figures_of_its_own_contender():

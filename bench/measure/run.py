@@ -272,12 +272,14 @@ def _measure(left: Sequence[Left], plan: Plan, journal: Journal, progress: Progr
     ):
 
         def build_ahead(together: Sequence[Left]) -> None:
+            first = together[0][1]
             build.build_ahead(
                 [(problem, missing) for _, problem, missing in together],
                 builders=builders,
                 child=child,
                 device=options.torch_device,
                 built=partial(progress.building, [problem for _, problem, _ in together]),
+                meanwhile=partial(worker.warm_up, child, first, options),
             )
 
         def measured(one: Left, options: Options) -> Iterator[Row]:

@@ -285,6 +285,11 @@ def measure(
             yield row(asked[name], results[name])
 
 
+def warm_up(child: Child, problem: Problem, options: Options) -> None:
+    """Checks the baseline for nobody: a process loads libraries for seconds before its first product. Raises Died."""
+    child.call(_warm_up, problem, options.torch_device, options.seed)
+
+
 def check(
     workload: str,
     problem: Problem,
@@ -509,6 +514,10 @@ def _check(
     elif not seals.spoiled and not healthy():
         result.status = CRASHED
     return result
+
+
+def _warm_up(problem: Problem, device: torch.device, seed: int, *, announce: Announce) -> None:
+    _examine(referee_of(problem, device, seed), OPS[problem.op].baseline, None, Result(PASSED))
 
 
 def _lack_of_memory(problem: Problem) -> str | None:
