@@ -48,15 +48,18 @@ def honest_without_out(a, b):
 
 
 def writes_nothing(a, b, out):
+    """Nothing is computed."""
     return out
 
 
 def writes_half(a, b, out):
+    """The upper half of the rows."""
     out[: a.shape[0] // 2] = a[: a.shape[0] // 2] @ b
     return out
 
 
 def all_zeros(a, b, out):
+    """Zeros."""
     return out.zero_()
 
 
@@ -83,6 +86,7 @@ def writes_after(a, b, out):
 
 
 def writes_before(a, b, out):
+    """The product, and 3 numbers before its beginning."""
     torch.mm(a, b, out=out)
     out.as_strided((3,), (1,), out.storage_offset() - 3).fill_(1.0)
     return out
@@ -96,6 +100,7 @@ def mutates_a(a, b, out):
 
 
 def mutates_b(a, b, out):
+    """The product, and one number of B more."""
     torch.mm(a, b, out=out)
     b[-1, -1] += 1
     return out
@@ -110,19 +115,23 @@ def differs_now_and_then(a, b, out):
 
 
 def aborts(a, b, out):
+    """Ends its process by a signal."""
     os.abort()
 
 
 def exits(a, b, out):
+    """Ends its process."""
     os._exit(3)
 
 
 def hangs(a, b, out):
+    """Never returns."""
     while True:
         time.sleep(1)
 
 
 def raises(a, b, out):
+    """Raises an error."""
     raise ValueError("not today")
 
 
@@ -138,10 +147,12 @@ def out_of_memory(a, b, out):
 
 
 def wrong_shape(a, b):
+    """The product, transposed."""
     return (a @ b).T
 
 
 def no_tensor(a, b):
+    """Returns nothing."""
     return None
 
 
@@ -195,6 +206,7 @@ def patches_the_clock(a, b, out):
 
 
 def patches_the_judge(a, b, out):
+    """Every error is 0 by the judge's own code."""
     from triton_vs_tilus.common.accuracy import Judge
 
     Judge.largest_error.__code__ = (lambda self, out: 0.0).__code__
@@ -319,14 +331,17 @@ def narrower(a, b, out):
 
 
 def skips_some_of_k(a, b, out):
+    """The product less 2 of K."""
     return torch.mm(a[:, 2:], b[2:], out=out)
 
 
 def one_row_for_all(a, b, out):
+    """The first row of the product in every row."""
     return out.copy_((a[:1] @ b).expand_as(out))
 
 
 def copies_an_input(a, b, out):
+    """Numbers of A."""
     return out.copy_(a.flatten()[: out.numel()].view_as(out))
 
 

@@ -38,7 +38,7 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 class Died(Exception):
     """The child is gone. `running` is the name announced last; `timed_out` is True for a hang, False for a crash;
-    `forged`: whether it was ended for a message that it had not signed."""
+    `forged`: whether it was ended for a message that it had not signed, or that is no answer."""
 
     def __init__(self, message: str, running: str | None, timed_out: bool, forged: bool = False):
         super().__init__(message)
@@ -109,7 +109,7 @@ class Child:
     starts a new process.
     A child ends with the thread that made its first call, so with its parent, in whatever call it is.
     announced: called with every name that is announced, from the thread of the call. environment: variables of the
-    process beside those that it inherits.
+    process beside those that it inherits. running: the name that the last call announced last, None where it did none.
     """
 
     def __init__(
@@ -122,6 +122,7 @@ class Child:
         self._environment = environment or {}
         self._announced = announced
         self._process: _Process | None = None
+        self.running: str | None = None
 
     def __enter__(self) -> "Child":
         return self
@@ -133,14 +134,14 @@ class Child:
         """What function(*args, announce=...) returns. Raises Died where the child ends, hangs or raises instead."""
         kept = self._process
         process = self._sent((function.__module__, function.__qualname__, args, self.deadline_s))
-        running: str | None = None
+        self.running = None
         limit: float = START_S
         since = time.monotonic()
         while True:
             answer: tuple[str, Any] = process.receive(limit + GRACE_S) or ("gone", None)
             kind, value = answer
             if kind == "announce":
-                running, limit, since = value, self.deadline_s, time.monotonic()
+                self.running, limit, since = value, self.deadline_s, time.monotonic()
                 if self._announced is not None:
                     self._announced(value)
             elif kind == "result":
@@ -150,21 +151,21 @@ class Child:
                 return result
             elif kind == "raised":
                 self.stop()
-                raise Died(value, running, timed_out=False)
+                raise Died(value, self.running, timed_out=False)
             elif kind == "forged":
                 self.stop()
-                raise Died(FORGED, running, timed_out=False, forged=True)
+                raise Died(FORGED, self.running, timed_out=False, forged=True)
             else:
                 late = time.monotonic() - since >= limit
                 message = process.last_words()
                 self.stop()
                 was_killed = process.popen.returncode == -signal.SIGKILL
-                if process is kept and running is None and not late and not was_killed:
+                if process is kept and self.running is None and not late and not was_killed:
                     return self.call(function, *args)  # it was about to end when the request came
                 if late or message.startswith(TIMED_OUT):
                     _, _, place = message.partition(TIMED_OUT)
-                    raise Died(f"{TIMED_OUT} of {limit:g} s{place}", running, timed_out=True)
-                raise Died(message, running, timed_out=False)
+                    raise Died(f"{TIMED_OUT} of {limit:g} s{place}", self.running, timed_out=True)
+                raise Died(message, self.running, timed_out=False)
 
     def _sent(self, request: tuple[Any, ...]) -> _Process:
         """The process that has the request: a new one where there is none, or where it ended while it was idle."""

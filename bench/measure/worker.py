@@ -5,7 +5,7 @@ the process gets a row that says so; the rest, and the problems after it, go on 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from math import inf, isfinite
@@ -69,6 +69,7 @@ from triton_vs_tilus.common.problem import Problem
 
 AGAIN = "the baseline again"
 LONGEST_MESSAGE = 1000  # characters of a row's message
+NO_ANSWER = "what came through the worker's pipe is no answer to what it was asked"
 
 
 @dataclass(frozen=True)
@@ -304,8 +305,9 @@ def check(
     timing = Timing(OPS[problem.op].baseline)
     calls = [(problem, kernel.full_name, None, options.torch_device, options.seed) for kernel in kernels]
     for index, answer in children.completed(_check, calls, seconds):
-        result = _result_of(answer) if isinstance(answer, Died) else answer
-        yield _row(workload, problem, kernels[index], result, timing, versions, options)
+        kernel = kernels[index]
+        result = answer if isinstance(answer, Result) else _result_of(_death(answer, kernel.full_name))
+        yield _row(workload, problem, kernel, result, timing, versions, options)
 
 
 def _environment(device: torch.device, *, announce: Announce) -> EnvironmentRecord:
@@ -330,9 +332,46 @@ def _searched(
 
 def _checked(child: Child, problem: Problem, name: str, config: Config | None, options: Options) -> Result:
     try:
-        return child.call(_check, problem, name, config, options.torch_device, options.seed)
+        return _answer(child, _is_result, _check, problem, name, config, options.torch_device, options.seed)
     except Died as death:
         return _result_of(death)
+
+
+def _answer(child: Child, is_answer: Callable[[Any], bool], function: Callable[..., Any], *args: Any) -> Any:
+    """What the worker returns. Raises Died, also where that is no answer: a candidate can sign as the worker does, and
+    would end the whole run."""
+    answer = child.call(function, *args)
+    if not is_answer(answer):
+        child.stop()
+        raise _death(answer, child.running)
+    return answer
+
+
+def _death(answer: Any, running: str | None) -> Died:
+    """What stands in the place of an answer."""
+    return answer if isinstance(answer, Died) else Died(NO_ANSWER, running, timed_out=False, forged=True)
+
+
+def _is_result(answer: Any) -> bool:
+    return isinstance(answer, Result)
+
+
+def _is_timing(answer: Any, names: Sequence[str]) -> bool:
+    """Whether `_time` may return it of these contenders."""
+    if isinstance(answer, Failure):
+        return answer.name in {None, AGAIN, *names} or str(answer.name).startswith("floor/")
+    if not isinstance(answer, tuple) or [type(part) for part in answer] != [dict, dict]:
+        return False
+    samples, errors = answer
+    known = samples.keys() >= {*names, AGAIN} and errors.keys() == set(names)
+    return known and all(type(each) is Samples for each in samples.values())
+
+
+def _is_timelines(answer: Any, names: Sequence[str]) -> bool:
+    """Whether `_timelines` may return it of these contenders."""
+    if isinstance(answer, Failure):
+        return answer.name in {None, *names}
+    return isinstance(answer, str) or (isinstance(answer, dict) and answer.keys() <= set(names))
 
 
 def _result_of(death: Died) -> Result:
@@ -369,7 +408,8 @@ def _timed(
         while baseline in left:
             configs = {name: results[name].config for name in left}
             try:
-                answer = child.call(_time, problem, configs, mode, with_floor, options)
+                is_timing = partial(_is_timing, names=left)
+                answer = _answer(child, is_timing, _time, problem, configs, mode, with_floor, options)
             except Died as death:
                 answer = _failure(death)
             if not isinstance(answer, Failure):
@@ -412,7 +452,9 @@ def _see_timelines(
     while running:
         configs = {name: results[name].config for name in running}
         try:
-            answer = child.call(_timelines, problem, configs, options.torch_device)
+            answer = _answer(
+                child, partial(_is_timelines, names=running), _timelines, problem, configs, options.torch_device
+            )
         except Died as death:
             answer = death.message
         if isinstance(answer, dict):
