@@ -117,7 +117,7 @@ def compare(args: argparse.Namespace) -> int:
     old = check_files(args)
     out, code = tables.console(verbose=args.verbose), ExitCode.OK
     live = ranks.count == 1 and not args.resume
-    if live and sys.stderr.isatty():
+    if live and sys.stdout.isatty():
         plan = replace(plan, looked_at=_looked_at(plan))
     with shown((lambda rows: out.print(tables.problem_table(rows))) if live else None) as progress:
         try:
@@ -222,11 +222,11 @@ def _plan(args: argparse.Namespace, options: "Options", for_cpu: bool = False) -
 
 
 def _looked_at(plan: "Plan") -> set[str]:
-    """The baseline, and of each language the fastest at the first problem as it was recorded. Nothing where few are
-    timed anyway, or nothing that a look at the recorded clock would tell."""
+    """The baseline, and of each language the fastest at the recorded problem nearest to the first. Nothing where that
+    is far, few are timed anyway, or a search or another clock is asked for."""
     from triton_vs_tilus.bench.measure.run import LOOK
     from triton_vs_tilus.bench.ops import OPS
-    from triton_vs_tilus.bench.rows.answers import PRODUCTS, answer
+    from triton_vs_tilus.bench.rows.answers import FAR, PRODUCTS, answer
 
     _, problem = plan.problems[0]
     asked = {kernel.full_name for kernel in plan.kernels if kernel.op == problem.op}
@@ -240,6 +240,8 @@ def _looked_at(plan: "Plan") -> set[str]:
     try:
         recorded = answer(problem, LOOK)
     except ValueError:  # nothing of its kind
+        return set()
+    if recorded.apart >= FAR:
         return set()
     fastest = {row.contender for row in map(recorded.best_of, ("triton", "tilus")) if row} & asked
     return {OPS[problem.op].baseline, *fastest} if fastest else set()

@@ -12,7 +12,7 @@ A table maps a kernel's full name to entries {"problem": {...}, "config": {...},
 entry takes the config of the nearest problem: smallest |log2| distance summed over m, n and k, first among entries of
 the same layout, dtype and other choices, then among the rest. Beyond FAR the kernel's own heuristic is taken, by the
 kernels OF_ONE_PROBLEM for every problem without an entry. A problem's key leaves out what does not change the best
-config by enough to search for, an epilogue for example.
+config by enough to search for, an epilogue for example; that of the kernels OF_ONE_PROBLEM nothing.
 
 A device that is named in STAND_INS looks in the table of its stand-in, too; its own entry goes before one as near.
 """
@@ -203,9 +203,15 @@ def ship(slug: str) -> Path:
     return write(slug, [(name, entry) for name, entries in layer.items() for entry in entries], shipped=True)
 
 
+def key_of(name: str, problem: Problem) -> dict[str, Any]:
+    """By which the entries of the kernel of this name tell problems apart."""
+    return problem.fields if name in OF_ONE_PROBLEM else problem.key
+
+
 def entry_of(kernel: Kernel, problem: Problem, slug: str) -> Entry | None:
     """The entry of this very problem."""
-    entries, key = table(slug).get(kernel.tuned_as or kernel.full_name, []), problem.key
+    name = kernel.tuned_as or kernel.full_name
+    entries, key = table(slug).get(name, []), key_of(name, problem)
     return next((entry for entry in entries if entry["problem"] == key), None)
 
 
@@ -213,13 +219,13 @@ def nearest(kernel: Kernel, problem: Problem, slug: str) -> list[Known]:
     """The kernel's entries in the tables of this device and its stand-in, the nearest problem's first, of two as near
     this device's. Entries that the kernel cannot read, as a user's may be from another version, are passed over."""
 
-    key = problem.key
+    name = kernel.tuned_as or kernel.full_name
+    key = key_of(name, problem)
 
     def far(known: Known) -> tuple[int, float]:
         unlike = sum(known.problem[name] != value for name, value in key.items() if name not in SIZES)
         return unlike, distance(key, known.problem)
 
-    name = kernel.tuned_as or kernel.full_name
     entries = [(entry, each) for each in looked_in(slug) for entry in table(each).get(name, [])]
     readable = [known for entry, each in entries if (known := _known(kernel, key, entry, each)) is not None]
     return sorted(readable, key=far)  # stable: this device's stay before its stand-in's
@@ -243,22 +249,21 @@ def pick(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, Source]:
 
 def borrowed(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, Source]:
     """As `pick` would be if no GPU had an entry of this very problem: 'nearest' or 'heuristic'."""
-    others = [known for known in nearest(kernel, problem, slug) if known.problem != problem.key]
+    key = key_of(kernel.tuned_as or kernel.full_name, problem)
+    others = [known for known in nearest(kernel, problem, slug) if known.problem != key]
     return _first_that_runs(kernel, problem, slug, others)
 
 
 def _first_that_runs(kernel: Kernel, problem: Problem, slug: str, known: Iterable[Known]) -> tuple[Config, Source]:
+    name = kernel.tuned_as or kernel.full_name
+    key = key_of(name, problem)
     for entry in known:
-        own = _is_own(entry, problem, slug)
-        if kernel.full_name in OF_ONE_PROBLEM and not own:
+        own = entry.problem == key and entry.device == slug
+        if name in OF_ONE_PROBLEM and not own:
             continue
-        if distance(problem.key, entry.problem) <= FAR and kernel.supports(problem, entry.config) is None:
+        if distance(key, entry.problem) <= FAR and kernel.supports(problem, entry.config) is None:
             return entry.config, "tuned" if own else "nearest"
     return kernel.default_config(problem), "heuristic"
-
-
-def _is_own(known: Known, problem: Problem, slug: str) -> bool:
-    return known.problem == problem.key and known.device == slug
 
 
 def _known(kernel: Kernel, key: dict[str, Any], entry: Entry, slug: str) -> Known | None:

@@ -42,14 +42,14 @@ class Measuring:
     def __init__(self):
         self.asked = []
         self.built = []
-        self.meanwhile = []
+        self.begun = []
         self.order = []
         self.us = dict(US)
         self.status = "passed"  # of all but the baseline
         self.stop_after = None
 
-    def build_ahead(self, problems, *, built, meanwhile, **how):
-        self.meanwhile.append((meanwhile.func, meanwhile.args[1]))
+    def build_ahead(self, problems, *, built, begin, **how):
+        self.begun.append((begin.func, begin.args[1]))
         self.built += problems
         self.order += [("built", problem.m) for problem, _ in problems]
         for count in range(2):
@@ -196,6 +196,8 @@ def test_what_is_looked_at_is_timed_before_all_others_and_goes_to_no_journal(gpu
     assert [[(r.problem.m, r.contender, list(r.timing)) for r in look] for look in looks] == [
         [(1, BASELINE, ["cold"]), (1, VECTOR, ["cold"])]
     ]
+    looked = (measuring_run.LOOK_ROUNDS, False)
+    assert [(options.rounds, options.timeline) for *_, options in gpu.asked] == [looked] * 2 + [(7, True)] * 6
     assert gpu.order == [("built", 1), ("measured", 1), *[(what, m) for m in (1, 16) for what in ("built", "measured")]]
     assert [(r.problem.m, r.contender) for r in rows] == [(m, name) for m in (1, 16) for name in US]
 
@@ -213,6 +215,7 @@ def test_looked_at_are_the_baseline_and_the_fastest_recorded_of_each_language(gp
     assert looked_at(*router) == {BASELINE, VECTOR, tilus}
     assert looked_at(*router, "--skip", "tilus") == {BASELINE, VECTOR}
     assert looked_at(*router, "--skip", "sliced_k", "--skip", VECTOR) == set()
+    assert looked_at("--shape", "3000x3000x3000", "--layout", "nk") == set()  # far from what was recorded
     for without in (["--only", VECTOR], ["--tune", "quick"], ["--timing", "graph,host"], ["--workload", "or_reduce"]):
         assert looked_at(*router[:-2], *without) == set()
 
@@ -222,10 +225,10 @@ def test_a_look_is_shown_where_someone_watches(gpu, results, monkeypatch, capsys
     monkeypatch.setattr(compare, "FEW", 2)
     assert run_command(compare.main, ROUTER) == 0
     assert "A first look" not in "".join(capsys.readouterr())
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert run_command(compare.main, ROUTER) == 0
     shown = capsys.readouterr()
-    assert "A first look" in shown.err
+    assert "A first look" in shown.out
     assert shown.out.count("router 1x256x7168-bf16-nk") == 2 and shown.out.count("router 16x256x7168-bf16-nk") == 1
 
 
@@ -931,14 +934,14 @@ def test_what_nvcc_compiles_is_built_first(monkeypatch):
     kernels = [find(name) for name in ("triton/atomic", *by_nvcc[:2], BASELINE, "triton/stream_k", by_nvcc[2])]
     problem = Matmul(16, 256, 7168, layout=Layout.NK)
     how = {"builders": Builders(), "child": Named(), "device": torch.device("cuda")}
-    build.build_ahead([(problem, kernels)], **how, meanwhile=lambda: asked.append("meanwhile"))
+    build.build_ahead([(problem, kernels)], **how, begin=lambda: asked.append("begin"))
     assert begun == [*by_nvcc, "triton/atomic", "triton/stream_k"]
-    assert asked == [(["tilus", "triton"], 5), "name", "meanwhile"]  # the builders import before the name is known
+    assert asked == [(["tilus", "triton"], 5), "name", "begin"]  # the builders import before the name is known
 
 
 def test_what_times_them_warms_up_while_programs_are_built(gpu):
     run(*ROUTER)
-    assert gpu.meanwhile == [(worker.warm_up, problem) for problem, _ in gpu.built]
+    assert gpu.begun == [(worker.warm_up, problem) for problem, _ in gpu.built]
 
 
 def test_a_search_builds_its_own(gpu, monkeypatch, tmp_path):

@@ -133,6 +133,23 @@ def test_a_death_is_told_and_survived(child, functions, how, message, timed_out)
     assert child.call(functions.double, 21) == 42
 
 
+def test_what_is_begun_goes_on_meanwhile_and_ends_before_the_next_call(child, functions):
+    start = time.monotonic()
+    child.begin(functions.patient, 2)
+    assert time.monotonic() - start < 1
+    child.begin(functions.count)
+    assert child.call(functions.count) == 2 and time.monotonic() - start > 1.2
+
+
+@pytest.mark.parametrize("how", ["abort", "exit", "kill", "raise", "hang"])
+def test_what_is_begun_dies_for_nobody(child, functions, how):
+    child.begin(functions.dies, how)
+    assert child.call(functions.double, 21) == 42
+    child.begin(functions.dies, how)
+    child.stop()
+    assert child.call(functions.double, 21) == 42
+
+
 @pytest.mark.parametrize(
     ("what", "message", "forged"),
     [

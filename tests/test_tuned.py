@@ -56,11 +56,14 @@ def test_exact_nearest_and_heuristic(tuned_tables):
 def test_what_a_library_offers_for_one_problem_is_lent_to_no_other(tuned_tables, monkeypatch):
     kernel, searched = contenders.find("cublaslt/best"), Matmul(16, 256, 7168)
     assert {contenders.find(name).full_name for name in tuned.OF_ONE_PROBLEM} == tuned.OF_ONE_PROBLEM
-    offered = {"problem": searched.key, "config": {"workspace_mib": 4, "index": 7}}
+    offered = {"problem": searched.fields, "config": {"workspace_mib": 4, "index": 7}}
     tuned.write("some-gpu", [(kernel.full_name, offered)], shipped=True)
     monkeypatch.setattr(cublaslt, "_lacks_library", lambda: None)
     assert tuned.pick(kernel, searched, "some-gpu") == (kernel.config_from(offered["config"]), "tuned")
-    for other in (Matmul(32, 256, 7168), replace(searched, layout=Layout.NK)):
+    halves = torch.bfloat16, torch.float16
+    others = [replace(searched, epilogue=Epilogue.RELU), replace(searched, out_dtype=torch.float32)]
+    others += [replace(searched, dtype=half, out_dtype=half) for half in halves if half is not searched.dtype]
+    for other in (Matmul(32, 256, 7168), replace(searched, layout=Layout.NK), *others):
         assert tuned.pick(kernel, other, "some-gpu") == (kernel.default_config(other), "heuristic")
     monkeypatch.setitem(tuned.STAND_INS, "its-sister", "some-gpu")
     assert tuned.pick(kernel, searched, "its-sister") == (kernel.default_config(searched), "heuristic")

@@ -329,7 +329,6 @@ def test_a_worker_warms_up_on_what_it_checks_next():
     announced = []
     with Child(60.0, announced.append) as child:
         worker.warm_up(child, PROBLEM, Options(timings=(), device="cpu"))
-        assert announced == []
         assert child.call(worker._check, PROBLEM, BASELINE, None, torch.device("cpu"), 0).status == PASSED
         assert announced == [BASELINE]
 

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -38,11 +39,13 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 class Died(Exception):
     """The child is gone. `running` is the name announced last; `timed_out` is True for a hang, False for a crash;
-    `forged`: whether it was ended for a message that it had not signed, or that is no answer."""
+    `forged`: whether it was ended for a message that it had not signed, or that is no answer; `unheard`: whether it
+    ended by itself before it announced anything."""
 
-    def __init__(self, message: str, running: str | None, timed_out: bool, forged: bool = False):
+    def __init__(self, message: str, running: str | None, timed_out: bool, forged: bool = False, unheard: bool = False):
         super().__init__(message)
-        self.message, self.running, self.timed_out, self.forged = message, running, timed_out, forged
+        self.message, self.running, self.timed_out = message, running, timed_out
+        self.forged, self.unheard = forged, unheard
 
 
 @dataclass
@@ -122,6 +125,7 @@ class Child:
         self._environment = environment or {}
         self._announced = announced
         self._process: _Process | None = None
+        self._begun = False
         self.running: str | None = None
 
     def __enter__(self) -> "Child":
@@ -130,10 +134,36 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def begin(self, function: Callable[..., Any], *args: Any) -> None:
+        """Has function(*args, announce=...) called while the caller goes on. The next call waits for its end; what it
+        returns or raises is nobody's."""
+        self._end_begun()
+        self._sent(self._request(function, args))
+        self._begun = True
+
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """What function(*args, announce=...) returns. Raises Died where the child ends, hangs or raises instead."""
+        self._end_begun()
         kept = self._process
-        process = self._sent((function.__module__, function.__qualname__, args, self.deadline_s))
+        process = self._sent(self._request(function, args))
+        try:
+            return self._answer(process)
+        except Died as death:
+            if process is kept and death.unheard:  # it was about to end when the request came
+                return self.call(function, *args)
+            raise
+
+    def _end_begun(self) -> None:
+        begun, self._begun = self._begun, False
+        if begun and self._process is not None:
+            with suppress(Died):
+                self._answer(self._process)
+
+    def _request(self, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return function.__module__, function.__qualname__, args, self.deadline_s
+
+    def _answer(self, process: _Process) -> Any:
+        """To the request that the process has. Raises Died."""
         self.running = None
         limit: float = START_S
         since = time.monotonic()
@@ -159,13 +189,11 @@ class Child:
                 late = time.monotonic() - since >= limit
                 message = process.last_words()
                 self.stop()
-                was_killed = process.popen.returncode == -signal.SIGKILL
-                if process is kept and self.running is None and not late and not was_killed:
-                    return self.call(function, *args)  # it was about to end when the request came
                 if late or message.startswith(TIMED_OUT):
                     _, _, place = message.partition(TIMED_OUT)
                     raise Died(f"{TIMED_OUT} of {limit:g} s{place}", self.running, timed_out=True)
-                raise Died(message, self.running, timed_out=False)
+                unheard = self.running is None and process.popen.returncode != -signal.SIGKILL
+                raise Died(message, self.running, timed_out=False, unheard=unheard)
 
     def _sent(self, request: tuple[Any, ...]) -> _Process:
         """The process that has the request: a new one where there is none, or where it ended while it was idle."""

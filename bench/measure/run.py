@@ -42,7 +42,8 @@ from triton_vs_tilus.common.tuned import device_slug
 LOG = logging.getLogger(__name__)
 MOST_BUILT = 16  # problems whose programs are built at once
 CHECKERS = 8  # processes at most that check on the CPU: each has imported torch and all kernels, some 1 GB
-LOOK: TimingName = "cold"  # of what is looked at
+LOOK: TimingName = "cold"  # the timing of what is looked at
+LOOK_ROUNDS = 20
 ALIKE = ("device", "gpus", "torch", "triton", "tilus")  # of the environment, the same in all rows of a journal
 
 Left = tuple[str, Problem, list[Kernel]]  # what is left to measure of a workload's problem
@@ -279,7 +280,7 @@ def _measure(left: Sequence[Left], plan: Plan, journal: Journal, progress: Progr
                 child=child,
                 device=options.torch_device,
                 built=partial(progress.building, [problem for _, problem, _ in together]),
-                meanwhile=partial(worker.warm_up, child, first, options),
+                begin=partial(worker.warm_up, child, first, options),
             )
 
         def measured(one: Left, options: Options) -> Iterator[Row]:
@@ -289,7 +290,7 @@ def _measure(left: Sequence[Left], plan: Plan, journal: Journal, progress: Progr
 
         for look in _looks(left[:1], plan):
             build_ahead([look])
-            progress.looked(list(measured(look, replace(options, timings=(LOOK,)))))
+            progress.looked(list(measured(look, replace(options, timings=(LOOK,), rounds=LOOK_ROUNDS, timeline=False))))
         for together in _batches(left):
             if options.tune == "off":  # a search builds its own
                 build_ahead(together)

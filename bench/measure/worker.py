@@ -83,6 +83,7 @@ class Options:
     deadline_s  seconds for one contender to be built and checked, and for each of its turns
     seed        of inputs and bootstrap
     device      a CUDA device's index, or 'cpu', where nothing is timed
+    timeline    whether to see the GPU's own, too, where the timings include cold
     """
 
     timings: tuple[TimingName, ...] = ("cold", "graph", "warm", "host")
@@ -92,6 +93,7 @@ class Options:
     deadline_s: float = 120.0
     seed: int = 0
     device: int | str = 0
+    timeline: bool = True
 
     @property
     def torch_device(self) -> torch.device:
@@ -270,7 +272,7 @@ def measure(
         for name in _timed(child, problem, running, results, timing, options):
             if name in asked:
                 yield row(asked[name], results[name])
-        if running and "cold" in timing.samples:
+        if running and "cold" in timing.samples and options.timeline:
             for name in _see_timelines(child, problem, running, results, timing, options):
                 if name in asked:
                     yield row(asked[name], results[name])
@@ -287,8 +289,9 @@ def measure(
 
 
 def warm_up(child: Child, problem: Problem, options: Options) -> None:
-    """Checks the baseline for nobody: a process loads libraries for seconds before its first product. Raises Died."""
-    child.call(_warm_up, problem, options.torch_device, options.seed)
+    """Has the child check the baseline meanwhile, for nobody: it makes the problem's inputs, and a new process loads
+    libraries for seconds before its first product."""
+    child.begin(_warm_up, problem, options.torch_device, options.seed)
 
 
 def check(
@@ -559,6 +562,7 @@ def _check(
 
 
 def _warm_up(problem: Problem, device: torch.device, seed: int, *, announce: Announce) -> None:
+    seal()
     _examine(referee_of(problem, device, seed), OPS[problem.op].baseline, None, Result(PASSED))
 
 

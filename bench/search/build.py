@@ -6,7 +6,6 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -34,13 +33,13 @@ def build_ahead(
     child: Child,
     device: torch.device,
     built: Callable[[int, int], None] = lambda built, programs: None,
-    meanwhile: Callable[[], object] = lambda: None,
+    begin: Callable[[], None] = lambda: None,
 ) -> None:
     """Compiles the configs that these kernels' launchers will pick on these problems. Errors are ignored here: the
     contender's own row meets them again.
 
     child: asked for the device's name. built: called with the numbers of programs that are built, and that there are.
-    meanwhile: called in another thread while they are built; the child is its own then.
+    begin: called before they are built, for what may go on in the child meanwhile.
     """
     compilers = [kernel.language.compiler for _, kernels in problems for kernel in kernels if kernel.build is not None]
     packages = sorted(language.value for language in set(compilers) & set(LANGUAGES))
@@ -64,9 +63,8 @@ def build_ahead(
 
     # nvcc takes longest: what it compiles begins first, so that no CPU waits for the last of it.
     longest_first = sorted(jobs.values(), key=is_quick)
-    with ThreadPoolExecutor(1) as beside:
-        beside.submit(meanwhile)
-        builders.each(compile_configs, longest_first, lambda count: built(count, len(jobs)))
+    begin()
+    builders.each(compile_configs, longest_first, lambda count: built(count, len(jobs)))
 
 
 def build_all(

@@ -20,7 +20,8 @@ def write_table(slug: str, rows: Iterable[Row]) -> Path:
     for row in rows:
         own = row.config_source == "search" and not contenders.find(row.contender).tuned_as
         if row.status == PASSED and own and row.config is not None:
-            entry: tuned.Entry = {"problem": row.problem.to_problem().key, "config": row.config, "search": _search(row)}
+            key = tuned.key_of(row.contender, row.problem.to_problem())
+            entry: tuned.Entry = {"problem": key, "config": row.config, "search": _search(row)}
             found.append((row.contender, entry))
     return tuned.write(slug, found, shipped=False)
 

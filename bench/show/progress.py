@@ -17,7 +17,7 @@ from triton_vs_tilus.bench.show.tables import console
 from triton_vs_tilus.common.problem import Problem
 
 EVERY_S = 5.0  # between two plain lines that report no row
-LOOKED = "A first look: the fastest of each language where this was recorded. All contenders are timed from here on."
+LOOKED = "A first look: the fastest of each language by the nearest rows recorded. Now all contenders are timed."
 LOG = logging.getLogger("triton_vs_tilus.bench")  # the parent of its modules' loggers: a search logs what it used
 
 
@@ -53,7 +53,7 @@ class Shown(Progress):
     def looked(self, rows: Sequence[Row]) -> None:
         if self.show is not None:
             self.show(rows)
-            self.console.print(LOOKED)
+            print(LOOKED, flush=True)
 
     def finished(self, rows: Sequence[Row]) -> None:
         if self.show is not None:
