@@ -270,7 +270,7 @@ def searches(device: str) -> tables.Table:
     told: dict[str, list[SearchRecord]] = {}
     for name, entries in json.loads(tuned.path_of(device, shipped=True).read_text()).items():
         for search in (entry.get("search", {}) for entry in entries):
-            if search.get("build_seconds") is not None:
+            if search.get("build_seconds"):
                 record = SearchRecord(**{field: search[field] for field in SearchRecord.__struct_fields__})
                 told.setdefault(name, []).append(record)
     return tables.searches_table(told)
