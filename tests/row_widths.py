@@ -3,11 +3,10 @@ its own: whether Triton compiles or interprets is settled when it is imported, w
 
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from triton_vs_tilus.bench.diagnostics import resources
+from triton_vs_tilus.bench.diagnostics import ptx
 from triton_vs_tilus.common.plan import contiguous
 from triton_vs_tilus.common.problem import Layout, Matmul
 
@@ -21,8 +20,10 @@ def compiled_widths(
     `padding` elements longer than the problem's; or why this Triton does not compile the kernel."""
     os.environ.pop("TRITON_INTERPRET", None)
     announce(full_name)
+    from triton import knobs
+
     from triton_vs_tilus.bench import contenders
-    from triton_vs_tilus.kernels_triton import launching
+    from triton_vs_tilus.kernels_triton import launching, offline
 
     kernel = contenders.find(full_name)
     if reason := kernel.supports(problem, None):
@@ -31,6 +32,15 @@ def compiled_widths(
     row_of_b = "stride_bn" if problem.layout is Layout.NK else "stride_bk"
     padded = {name: getattr(dense, name) + padding for name in ("stride_am", row_of_b)}
     plan = kernel.plan(problem, kernel.default_config(problem), dense._replace(**padded))
+    found: list[dict[str, list[str]]] = []
+
+    def compiled(*, metadata_group: dict[str, str], **_: object) -> None:
+        (text,) = (Path(path).read_text() for path in metadata_group.values() if path.endswith(".ptx"))
+        classes = set(ptx.listing(text))
+        found.append({group: sorted(of for within, of in classes if within == group) for group in MEMORY})
+
     with TemporaryDirectory() as folder:
-        compiled = resources.compile_triton(partial(launching.build_plan, plan), "sm_90a", Path(folder))
-    return [{group: sorted(one.instructions.get(group, ())) for group in MEMORY} for one in compiled]
+        offline.compile_for("sm_90a", Path(folder))
+        knobs.compilation.listener = compiled  # PTX is enough, and disassembling takes as long as compiling
+        launching.build_plan(plan)
+    return found
