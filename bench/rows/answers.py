@@ -222,17 +222,16 @@ def nearest(
     """The answer of the candidate whose sizes are nearest. found: one of them `answering`. files: of all devices, where
     what stands beside the answer is from."""
 
-    def rank(candidate: Candidate) -> tuple[float, bool, int, int, int, int, str]:
-        record = candidate[1][0].problem
-        return (
-            -gap(record.fields, problem.fields),
-            record.dtype == problem.fields["dtype"],
-            *weight(candidate),
-        )
+    asked = problem.fields
 
-    path, together = max(answering(found), key=rank)
+    def rank(candidate: Candidate) -> tuple[bool, int, int, int, int, str]:
+        return candidate[1][0].problem.dtype == asked["dtype"], *weight(candidate)
+
+    apart = [(gap(candidate[1][0].problem.fields, asked), candidate) for candidate in answering(found)]
+    least = min(gap_of_one for gap_of_one, _ in apart)
+    path, together = max((candidate for gap_of_one, candidate in apart if gap_of_one == least), key=rank)
     record = together[0].problem
-    made = Answer(tuple(together), path, timing, gap(record.fields, problem.fields))
+    made = Answer(tuple(together), path, timing, least)
     there = {
         file: [row for row in rows if row.problem == record and (row.deterministic or not deterministic)]
         for file, rows in files.items()
