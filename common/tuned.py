@@ -52,6 +52,7 @@ __all__ = [
     "devices",
     "entry_of",
     "fingerprint",
+    "key_of",
     "looked_in",
     "nearest",
     "path_of",
@@ -116,7 +117,7 @@ class _Found(TypedDict):
 
 
 class Entry(_Found, total=False):
-    """problem: its `key`. config: the fields of the kernel's config. search: not there where nobody knows."""
+    """problem: as of `key_of`. config: the fields of the kernel's config. search: not there where nobody knows."""
 
     search: Search
 

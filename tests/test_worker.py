@@ -373,11 +373,19 @@ def test_who_forges_what_is_no_answer_costs_itself_alone(asked, forged):
     assert rows[BASELINE].status == rows[TILUS].status == PASSED and set(rows[TILUS].timing) == {"cold", "warm"}
 
 
-@pytest.mark.parametrize("forged", [RESULT, {"nobody": 1.0}, Failure("nobody", WRONG, "")])
-def test_a_forged_timeline_is_told_and_is_nobodys(forged):
-    rows = measured(Forged(worker._timelines, forged))
-    assert {row.status for row in rows.values()} == {PASSED}
-    assert all(f"the GPU's timeline was not seen: {worker.NO_ANSWER}" in row.message for row in rows.values())
+@pytest.mark.parametrize("forged", [RESULT, {"nobody": 1.0}, {TRITON: "fast"}, Failure("nobody", WRONG, "")])
+def test_who_forges_the_timeline_is_wrong_and_the_others_are_seen(forged):
+    child = Forged(worker._timelines, forged)
+    child.timelines = {BASELINE: 9.0, TILUS: 12.0}
+    rows = measured(child)
+    assert rows[TRITON].status == WRONG and worker.NO_ANSWER in rows[TRITON].message
+    assert (rows[BASELINE].timeline_us, rows[TILUS].timeline_us) == (9.0, 12.0)
+
+
+@pytest.mark.parametrize("timings", [("host",), ("cold",)])
+def test_a_floor_that_fails_again_and_again_is_forged(timings):
+    rows = measured(Forged(worker._time, Failure("floor/read", CRASHED, "no")), timings=timings)
+    assert rows[TRITON].status == WRONG and rows[BASELINE].status == rows[TILUS].status == PASSED
 
 
 def test_a_row_holds_the_figures_of_its_own_contender():

@@ -37,7 +37,7 @@ from triton_vs_tilus.common.problem import Layout, Matmul
 ADVERSARIES = Path(__file__).with_name("adversaries.py")
 PROBLEM = Matmul(64, 256, 7168, layout=Layout.NK)
 Expected = tuple[Status, str]  # and what the message contains
-# On whatever device. Two forge a result, and pass the check: what that leaves is judged while it is timed.
+# On whatever device. Two pass the check by a forged result; ON_A_GPU says what they get while they are timed.
 ANYWHERE: dict[str, Expected] = {
     "honest": (PASSED, ""),
     "honest_without_out": (PASSED, ""),

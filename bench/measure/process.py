@@ -40,7 +40,7 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 class Died(Exception):
     """The child is gone. `running` is the name announced last; `timed_out` is True for a hang, False for a crash;
     `forged`: whether it was ended for a message that it had not signed, or that is no answer; `unheard`: whether it
-    ended by itself before it announced anything."""
+    ended before it announced anything, and nobody killed it."""
 
     def __init__(self, message: str, running: str | None, timed_out: bool, forged: bool = False, unheard: bool = False):
         super().__init__(message)
@@ -112,7 +112,8 @@ class Child:
     starts a new process.
     A child ends with the thread that made its first call, so with its parent, in whatever call it is.
     announced: called with every name that is announced, from the thread of the call. environment: variables of the
-    process beside those that it inherits. running: the name that the last call announced last, None where it did none.
+    process beside those that it inherits. running: the name announced last, of the request that was
+    waited for last; None where it announced none.
     """
 
     def __init__(

@@ -83,7 +83,7 @@ class Options:
     deadline_s  seconds for one contender to be built and checked, and for each of its turns
     seed        of inputs and bootstrap
     device      a CUDA device's index, or 'cpu', where nothing is timed
-    timeline    whether to see the GPU's own, too, where the timings include cold
+    timeline    whether to read the GPU's own timeline, too, once they are timed cold
     """
 
     timings: tuple[TimingName, ...] = ("cold", "graph", "warm", "host")
@@ -359,10 +359,11 @@ def _is_result(answer: Any) -> bool:
     return isinstance(answer, Result)
 
 
-def _is_timing(answer: Any, names: Sequence[str]) -> bool:
+def _is_timing(answer: Any, names: Sequence[str], with_floor: bool) -> bool:
     """Whether `_time` may return it of these contenders."""
     if isinstance(answer, Failure):
-        return answer.name in {None, AGAIN, *names} or str(answer.name).startswith("floor/")
+        of_floor = with_floor and str(answer.name).startswith("floor/")
+        return of_floor or answer.name in [None, AGAIN, *names]
     if not isinstance(answer, tuple) or [type(part) for part in answer] != [dict, dict]:
         return False
     samples, errors = answer
@@ -373,8 +374,10 @@ def _is_timing(answer: Any, names: Sequence[str]) -> bool:
 def _is_timelines(answer: Any, names: Sequence[str]) -> bool:
     """Whether `_timelines` may return it of these contenders."""
     if isinstance(answer, Failure):
-        return answer.name in {None, *names}
-    return isinstance(answer, str) or (isinstance(answer, dict) and answer.keys() <= set(names))
+        return answer.name in [None, *names]
+    if isinstance(answer, dict):
+        return answer.keys() <= set(names) and all(isinstance(us, float) for us in answer.values())
+    return isinstance(answer, str)
 
 
 def _result_of(death: Died) -> Result:
@@ -411,7 +414,7 @@ def _timed(
         while baseline in left:
             configs = {name: results[name].config for name in left}
             try:
-                is_timing = partial(_is_timing, names=left)
+                is_timing = partial(_is_timing, names=left, with_floor=with_floor)
                 answer = _answer(child, is_timing, _time, problem, configs, mode, with_floor, options)
             except Died as death:
                 answer = _failure(death)
@@ -459,7 +462,7 @@ def _see_timelines(
                 child, partial(_is_timelines, names=running), _timelines, problem, configs, options.torch_device
             )
         except Died as death:
-            answer = death.message
+            answer = _failure(death) if death.forged and death.running in running else death.message
         if isinstance(answer, dict):
             timing.timeline_us = answer
             return
