@@ -204,15 +204,19 @@ def ship(slug: str) -> Path:
     return write(slug, [(name, entry) for name, entries in layer.items() for entry in entries], shipped=True)
 
 
-def key_of(name: str, problem: Problem) -> dict[str, Any]:
-    """By which the entries of the kernel of this name tell problems apart."""
-    return problem.fields if name in OF_ONE_PROBLEM else problem.key
+def key_of(kernel: Kernel, problem: Problem) -> dict[str, Any]:
+    """By which the kernel's entries tell problems apart."""
+    return problem.fields if _name(kernel) in OF_ONE_PROBLEM else problem.key
+
+
+def _name(kernel: Kernel) -> str:
+    """Whose entries it takes."""
+    return kernel.tuned_as or kernel.full_name
 
 
 def entry_of(kernel: Kernel, problem: Problem, slug: str) -> Entry | None:
     """The entry of this very problem."""
-    name = kernel.tuned_as or kernel.full_name
-    entries, key = table(slug).get(name, []), key_of(name, problem)
+    entries, key = table(slug).get(_name(kernel), []), key_of(kernel, problem)
     return next((entry for entry in entries if entry["problem"] == key), None)
 
 
@@ -220,14 +224,13 @@ def nearest(kernel: Kernel, problem: Problem, slug: str) -> list[Known]:
     """The kernel's entries in the tables of this device and its stand-in, the nearest problem's first, of two as near
     this device's. Entries that the kernel cannot read, as a user's may be from another version, are passed over."""
 
-    name = kernel.tuned_as or kernel.full_name
-    key = key_of(name, problem)
+    key = key_of(kernel, problem)
 
     def far(known: Known) -> tuple[int, float]:
         unlike = sum(known.problem[name] != value for name, value in key.items() if name not in SIZES)
         return unlike, distance(key, known.problem)
 
-    entries = [(entry, each) for each in looked_in(slug) for entry in table(each).get(name, [])]
+    entries = [(entry, each) for each in looked_in(slug) for entry in table(each).get(_name(kernel), [])]
     readable = [known for entry, each in entries if (known := _known(kernel, key, entry, each)) is not None]
     return sorted(readable, key=far)  # stable: this device's stay before its stand-in's
 
@@ -250,17 +253,16 @@ def pick(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, Source]:
 
 def borrowed(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, Source]:
     """As `pick` would be if no GPU had an entry of this very problem: 'nearest' or 'heuristic'."""
-    key = key_of(kernel.tuned_as or kernel.full_name, problem)
+    key = key_of(kernel, problem)
     others = [known for known in nearest(kernel, problem, slug) if known.problem != key]
     return _first_that_runs(kernel, problem, slug, others)
 
 
 def _first_that_runs(kernel: Kernel, problem: Problem, slug: str, known: Iterable[Known]) -> tuple[Config, Source]:
-    name = kernel.tuned_as or kernel.full_name
-    key = key_of(name, problem)
+    key, of_one = key_of(kernel, problem), _name(kernel) in OF_ONE_PROBLEM
     for entry in known:
         own = entry.problem == key and entry.device == slug
-        if name in OF_ONE_PROBLEM and not own:
+        if of_one and not own:
             continue
         if distance(key, entry.problem) <= FAR and kernel.supports(problem, entry.config) is None:
             return entry.config, "tuned" if own else "nearest"

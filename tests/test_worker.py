@@ -334,16 +334,15 @@ def test_a_worker_warms_up_on_what_it_checks_next():
 
 
 class Forged(MadeUpChild):
-    """One whose contender `who` answers `asked` by what it likes, as it has found out how the worker signs."""
+    """One whose TRITON answers `asked` by what it likes, as it has found out how the worker signs."""
 
-    def __init__(self, asked, forged, who: str = TRITON):
+    def __init__(self, asked, forged):
         super().__init__()
-        self.forging, self.forged, self.who = asked, forged, who
-        self.stops = 0
+        self.forging, self.forged, self.stops = asked, forged, 0
 
     def call(self, function, *given):
-        if function is self.forging and (given[1] == self.who or self.who in given[1]):
-            self.running = self.who
+        if function is self.forging and (given[1] == TRITON or TRITON in given[1]):
+            self.running = TRITON
             return self.forged
         return super().call(function, *given)
 

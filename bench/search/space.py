@@ -53,7 +53,7 @@ def sample(kernel: Kernel, problem: Problem, count: int, slug: str) -> list[Conf
 def _known(kernel: Kernel, problem: Problem, slug: str) -> list[Config]:
     elsewhere = [device for device in tuned.devices() if device not in tuned.looked_in(slug)]
     leaders = [entry for each in elsewhere for entry in tuned.nearest(kernel, problem, each)[:1]]
-    key = tuned.key_of(kernel.tuned_as or kernel.full_name, problem)
+    key = tuned.key_of(kernel, problem)
     known = [entry.config for entry in leaders if entry.problem == key]
     known += [entry.config for entry in tuned.nearest(kernel, problem, slug)]
     known = [config for config in known if kernel.supports(problem, config) is None]

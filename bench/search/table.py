@@ -18,9 +18,10 @@ def write_table(slug: str, rows: Iterable[Row]) -> Path:
     table, and returns its file; see common.tuned."""
     found: list[tuple[str, tuned.Entry]] = []
     for row in rows:
-        own = row.config_source == "search" and not contenders.find(row.contender).tuned_as
+        kernel = contenders.find(row.contender)
+        own = row.config_source == "search" and not kernel.tuned_as
         if row.status == PASSED and own and row.config is not None:
-            key = tuned.key_of(row.contender, row.problem.to_problem())
+            key = tuned.key_of(kernel, row.problem.to_problem())
             entry: tuned.Entry = {"problem": key, "config": row.config, "search": _search(row)}
             found.append((row.contender, entry))
     return tuned.write(slug, found, shipped=False)
