@@ -1,7 +1,6 @@
 """How wide Triton's kernels load and store operands whose rows are a number of elements apart, compiled in a process of
-its own: whether Triton compiles or interprets is settled when it is imported, which this file does not."""
+its own (ttgir.environment): this file imports no Triton."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +17,6 @@ def compiled_widths(
 ) -> list[dict[str, list[str]]] | str:
     """Of each GPU kernel {group: classes} of MEMORY, for the default config and rows of A and B that are
     `padding` elements longer than the problem's; or why this Triton does not compile the kernel."""
-    os.environ.pop("TRITON_INTERPRET", None)
     announce(full_name)
     from triton import knobs
 

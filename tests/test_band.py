@@ -5,13 +5,13 @@ import os
 from dataclasses import replace
 from functools import cache
 from itertools import product
-from pathlib import Path
 
 import compiled
 import matmul_cases as cases
 import pytest
 import row_widths
 import torch
+import ttgir
 
 from triton_vs_tilus import kernels_triton
 from triton_vs_tilus.bench import contenders
@@ -165,9 +165,7 @@ def widths() -> dict[tuple[str, Layout, str], list[dict[str, list[str]]] | str |
         few = name == "triton/sliced_k.fma"  # which is for few rows, and takes long to compile for many
         problem = resources.runnable(contenders.find(name), Matmul(4 if few else 16, 256, k, layout=layout))
         wanted[name, layout, rows] = name, problem, padding
-    here = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]  # where row_widths is found
-    path = {"PYTHONPATH": os.pathsep.join(here)}
-    with Children(len(os.sched_getaffinity(0)), resources.DEADLINE_S, path) as children:
+    with Children(len(os.sched_getaffinity(0)), resources.DEADLINE_S, ttgir.environment()) as children:
         return dict(zip(wanted, children.each(row_widths.compiled_widths, list(wanted.values())), strict=True))
 
 

@@ -1,9 +1,9 @@
 """decompose_k, in every language that has it; and the strips of its vector reducers."""
 
 import re
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
 from dataclasses import replace
-from multiprocessing import get_context
+from pathlib import Path
 from types import SimpleNamespace
 
 import matmul_cases
@@ -11,6 +11,7 @@ import pytest
 import tilus
 import torch
 import triton
+import ttgir
 from cuda_source import cuda_sources
 from tilus import float32, int32, void_p
 
@@ -191,26 +192,21 @@ def test_tilus_reads_the_weight_alone_before_it_waits(tmp_path):
     assert "a_ptr" not in after and "partials_ptr" in after
 
 
-def prefetching_ptx(problem: Matmul) -> str:
-    """Of the product on its tuned config. Of a process of its own, for which Triton is not interpreted."""
-    from triton.runtime import driver
+def prefetching_ptx(problem: Matmul, folder: Path, *, announce: Callable[[str], None]) -> str:
+    """Of the product on its tuned config."""
+    from triton_vs_tilus.kernels_triton import launching, offline
 
-    from triton_vs_tilus.kernels_triton import launching
-    from triton_vs_tilus.kernels_triton.offline import Elsewhere
-
-    driver.set_active(Elsewhere("sm_90a"))
     kernel = kernels_triton.decompose_k.PREFETCH
+    announce(kernel.full_name)
+    offline.compile_for("sm_90a", folder)
     made = kernel.plan(problem, tuned.pick(kernel, problem, "h200")[0], contiguous(problem))
     return launching._compiled(made.launches[0], made).asm["ptx"]
 
 
 @pytest.mark.parametrize("layout", Layout)
-def test_triton_loads_the_weight_alone_before_it_waits(layout, monkeypatch, tmp_path):
+def test_triton_loads_the_weight_alone_before_it_waits(layout, tmp_path):
     """As many loads as a step of B takes, of which A has fewer rows: the compiler moves none over the wait."""
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)  # settled as Triton is imported
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
-        ptx = child.submit(prefetching_ptx, Matmul(16, 256, 7168, layout=layout)).result()
+    ptx = ttgir.call(prefetching_ptx, Matmul(16, 256, 7168, layout=layout), tmp_path)
     before, wait, after = ptx.partition("griddepcontrol.wait")
     assert wait and "griddepcontrol.wait" not in after and "griddepcontrol.launch_dependents" in before
     config = tuned.pick(PREFETCH["triton"], Matmul(16, 256, 7168, layout=layout), "h200")[0]

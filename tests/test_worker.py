@@ -49,9 +49,7 @@ EXPECTED = verdicts.ANYWHERE | {
 
 @pytest.fixture(scope="module")
 def checked():
-    return rows_of(
-        EXPECTED, Options(device="cpu", deadline_s=30.0), PROBLEM
-    )  # an abort takes a while on a busy machine
+    return rows_of(EXPECTED, Options(device="cpu", deadline_s=15.0), PROBLEM)  # an abort takes a while
 
 
 @pytest.mark.parametrize("function", EXPECTED)
