@@ -822,7 +822,8 @@ def test_no_heat_map_is_empty_without_a_word(shown):
             chosen("file", file.name);
             chosen("heat-clock", clock);
             const told = $("map").querySelector("td button") || $("map").innerText.includes("No kernel");
-            if (!told || matrices.filter((found) => found.checkVisibility()).length !== 1) empty.push([file.name, clock]);
+            if (!told || matrices.filter((found) => found.checkVisibility()).length !== 1)
+              empty.push([file.name, clock]);
           }
           return empty;
         }"""
