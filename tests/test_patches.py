@@ -19,6 +19,8 @@ from test_wgmma_specialized import SPECIALIZED
 
 from triton_vs_tilus.bench import contenders
 
+pytestmark = pytest.mark.xdist_group("patches")  # its fixtures are long: once, not once a process
+
 ROOT = Path(__file__).parent.parent
 PATCHES = sorted((ROOT / "patches").glob("*.patch"))
 KERNELS = {

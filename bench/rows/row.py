@@ -5,7 +5,6 @@ Reading checks what the structs are made from: a field that is missing, unknown 
 names it. Times are in microseconds. A field that older rows lack has a default, and is not written where it has that.
 """
 
-import json
 import re
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -302,7 +301,8 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     @property
     def measurement(self) -> tuple[str, str]:
         """The problem, and the run's own readings: equal for rows that were timed together, and for no others."""
-        return self.problem.name, json.dumps(msgspec.to_builtins([self.floor, self.noise, self.clocks]), sort_keys=True)
+        readings = msgspec.json.encode([self.floor, self.noise, self.clocks], order="deterministic")
+        return self.problem.name, readings.decode()
 
     @property
     def is_baseline(self) -> bool:
