@@ -64,6 +64,13 @@ def writes(what, *, announce):
     if what == "a size without an end":
         os.write(pipe, struct.pack("!iQ", -1, 1 << 62))
 
+def answers_twice(*, announce):
+    frame = sys._getframe()
+    while frame.f_code.co_name != "_serve":
+        frame = frame.f_back
+    frame.f_locals["send"]("result", ("first", True))
+    return "second"
+
 def ends_later(*, announce):
     global calls
     calls += 1
@@ -165,6 +172,11 @@ def test_what_the_child_has_not_signed_is_no_answer(child, functions, monkeypatc
     with pytest.raises(Died, match=message) as caught:
         child.call(functions.writes, what)
     assert caught.value.running == "somebody" and caught.value.forged is forged
+    assert child.call(functions.double, 21) == 42
+
+
+def test_a_second_answer_is_not_taken_for_that_to_the_next_call(child, functions):
+    assert child.call(functions.answers_twice) == "first"
     assert child.call(functions.double, 21) == 42
 
 

@@ -32,6 +32,7 @@ TIMED_OUT = "no end within its deadline"
 GRACE_S = 5  # after a child should have ended itself
 KEY_BYTES = SIGNATURE_BYTES = 32
 FORGED = "a message came through the worker's pipe that the worker has not signed"
+LATE = "a message to an earlier call came through the worker's pipe"
 MOST_BYTES = 1 << 28  # of a message
 MESSAGE_S = 30  # from a message's first byte to its last
 PR_SET_PDEATHSIG = 1  # of prctl(2)
@@ -40,7 +41,7 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 class Died(Exception):
     """The child is gone. `running` is the name announced last; `timed_out` is True for a hang, False for a crash;
     `forged`: whether it was ended for a message that it had not signed, or that is no answer; `unheard`: whether it
-    ended before it announced anything, and nobody killed it."""
+    ended before it announced anything, and nobody killed it, or was ended as it answered an earlier call again."""
 
     def __init__(self, message: str, running: str | None, timed_out: bool, forged: bool = False, unheard: bool = False):
         super().__init__(message)
@@ -50,17 +51,19 @@ class Died(Exception):
 
 @dataclass
 class _Process:
-    """A child process, the pipe to it, what it writes to stdout and stderr, and the key that it signs with."""
+    """A child process, the pipe to it, what it writes to stdout and stderr, the key that it signs with, and the number
+    of requests that it was sent."""
 
     popen: "subprocess.Popen[bytes]"
     connection: "Connection[Any, Any]"
     output: IO[bytes]
     key: bytes
+    requests: int = 0
 
     def receive(self, seconds: float) -> tuple[str, Any] | None:
         """None where nothing comes in time, or the other end is closed, in a message or between two. ("forged", None)
         for a message without its signature, which is not unpickled, as that would run what code it holds; likewise for
-        one that does not end, or is longer than any of the worker's."""
+        one that does not end, or is longer than any of the worker's. ("late", None) for one to an earlier request."""
         try:
             if not self.connection.poll(seconds):
                 return None
@@ -72,7 +75,12 @@ class _Process:
         signature, message = sent[:SIGNATURE_BYTES], sent[SIGNATURE_BYTES:]
         if not hmac.compare_digest(signature, _signature(self.key, message)):
             return "forged", None
-        return pickle.loads(message)
+        request, kind, value = pickle.loads(message)
+        return (kind, value) if request == self.requests else ("late", None)
+
+    def send(self, request: tuple[Any, ...]) -> None:
+        self.requests += 1
+        self.connection.send(request)
 
     def last_words(self) -> str:
         """How it ended, and the line of its output that says most about why."""
@@ -186,6 +194,9 @@ class Child:
             elif kind == "forged":
                 self.stop()
                 raise Died(FORGED, self.running, timed_out=False, forged=True)
+            elif kind == "late":
+                self.stop()
+                raise Died(LATE, self.running, timed_out=False, unheard=True)
             else:
                 late = time.monotonic() - since >= limit
                 message = process.last_words()
@@ -200,12 +211,12 @@ class Child:
         """The process that has the request: a new one where there is none, or where it ended while it was idle."""
         if self._process is not None:
             try:
-                self._process.connection.send(request)
+                self._process.send(request)
                 return self._process
             except ConnectionError:
                 self.stop()
         process = self._started()
-        process.connection.send(request)
+        process.send(request)
         return process
 
     def kill(self) -> None:
@@ -326,9 +337,10 @@ class Children:
 def _serve(connection: Connection) -> None:
     faulthandler.enable()
     key = connection.recv_bytes()
+    requests = 0
 
     def send(kind: str, value: Any) -> None:
-        message = pickle.dumps((kind, value))
+        message = pickle.dumps((requests, kind, value))
         connection.send_bytes(_signature(key, message) + message)
 
     send("ready", None)
@@ -337,6 +349,7 @@ def _serve(connection: Connection) -> None:
             module, name, args, deadline_s = connection.recv()
         except EOFError:
             return
+        requests += 1
 
         def announce(running: str, deadline_s: float = deadline_s) -> None:
             _end_in(deadline_s)
