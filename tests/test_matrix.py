@@ -280,5 +280,5 @@ def test_languages_are_held_against_each_other_by_paired_rounds(over, noise, sta
     twin = VECTOR
     tilus = replace(tilus, against={"cold": AgainstRecord(contender=twin, ratio=value, low=low, high=high)})
     both = [row(), made(twin, "parallel", 1, 8.0), tilus]
-    (pair,) = matrix.twins(both, "cold").itertuples()
+    (pair,) = matrix.twins(matrix.lines_of(both, "cold")).itertuples()
     assert (pair.ratio, pair.standing) == (value, standing)

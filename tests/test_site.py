@@ -399,7 +399,7 @@ def test_the_pair_below_the_heat_map_is_of_the_operation_that_it_shows(shown, fi
 
 def test_the_heat_map_is_the_matrix_and_filters_what_is_below(shown):
     (rows,) = queries.recorded(page.FIRST).values()
-    best = matrix.bests(rows, "cold").set_index(["protocol", "language", "problem"])
+    best = matrix.bests(matrix.lines_of(rows, "cold")).set_index(["protocol", "language", "problem"])
     name = "32x256x7168-bf16-nk"
     both = [best.loc[("cluster", "tilus", name)], best.loc[("atomic", "triton", name)]]
     shown.check("[name=view][value=tilus]")
@@ -456,17 +456,20 @@ def test_what_is_within_noise_has_no_shade(shown, view):
     timed = sorted(queries.passed(queries.contending(latest), "cold"), key=lambda row: row.timing["cold"].median_us)
     shown.check(f"[name=view][value={view}]")
     ties = 0
-    for cell in shown.locator("#map td button").all():
-        problem, protocol = cell.get_attribute("data-key").split(", ")
+    cells = shown.locator("#map td button").evaluate_all(
+        "(all) => all.map((of) => ['data-key', 'aria-label', 'style', 'title'].map((name) => of.getAttribute(name)))"
+    )
+    for key, label, style, title in cells:
+        problem, protocol = key.split(", ")
         here = [row for row in timed if row.problem.name == problem]
         best = {row.language: row for row in reversed(here) if row.protocol == protocol}
         baseline = next(row for row in here if row.is_baseline)
         pair = [best["triton"], best["tilus"] if view == "ratio" else baseline]
         tie = not any(queries.leads(one, other, "cold") for one, other in (pair, pair[::-1]))
-        assert ("no lead" in cell.get_attribute("aria-label")) is tie, cell.get_attribute("title")
-        assert (cell.get_attribute("style") is None) is tie
+        assert ("no lead" in label) is tie, title
+        assert (style is None) is tie
         ties += tie
-    assert 0 < ties < shown.locator("#map td button").count()
+    assert 0 < ties < len(cells)
     share = f"{queries.between_runs('NVIDIA H200')['cold']:.1%}".replace("%", " %")
     assert f"{share} between runs (cold L2)" in shown.inner_text("#heat")
     assert f"NVIDIA H200: cold {share}, graph " in shown.inner_text("#method")
@@ -593,7 +596,7 @@ def test_lines_are_toggled_and_a_marker_tells_its_row(shown):
     mark.focus()
     shown.keyboard.press("ArrowRight")
     (rows,) = queries.recorded(page.FIRST).values()
-    best = matrix.bests(rows, "cold")
+    best = matrix.bests(matrix.lines_of(rows, "cold"))
     best = best[(best.language == "tilus") & (best.m == 2)].sort_values("median_us").iloc[0]
     row = next(row for row in rows if (row.contender, row.problem.m) == (best.contender, 2))
     told = shown.inner_text("#point")
@@ -614,7 +617,7 @@ def test_lines_are_toggled_and_a_marker_tells_its_row(shown):
 def test_pointing_at_the_plot_tells_all_lines_at_the_nearest_size(shown):
     """Also those whose markers others cover, at every size."""
     (rows,) = queries.recorded(page.FIRST).values()
-    best = matrix.bests(rows, "cold")
+    best = matrix.bests(matrix.lines_of(rows, "cold"))
     chart = shown.locator("#chart svg[role=group]")
     covered = 0
     for name in dict.fromkeys(row.problem.name for row in rows):

@@ -37,18 +37,22 @@ NEARLY = 0.95  # of the speed with the config searched for the problem
 CELL = ["protocol", "language"]
 
 
-def contenders(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
-    """A line of rows.frame for each row of a cell, timed or not."""
-    lines = frame(contending(rows), timing)
+def lines_of(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
+    """A line of rows.frame for each row that contends, timed or not."""
+    return frame(contending(rows), timing)
+
+
+def contenders(lines: pd.DataFrame) -> pd.DataFrame:
+    """Those of a cell, of lines_of."""
     return lines[~lines.contender.isin(BASELINES)]
 
 
-def bests(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
-    """The fastest contender of each cell on each problem: a line of rows.frame, by protocol, language and problem.
+def bests(lines: pd.DataFrame) -> pd.DataFrame:
+    """Of lines_of the fastest contender of each cell on each problem, by protocol, language and problem.
 
     Columns `fastest` and `joint`: as of tables.mark_fastest, among the contenders of all cells and the baseline.
     """
-    timed = mark_fastest(frame(contending(rows), timing), ["problem"])
+    timed = mark_fastest(lines, ["problem"])
     timed = timed[~timed.contender.isin(BASELINES)]
     return timed.loc[timed.groupby([*CELL, "problem"], observed=True).median_us.idxmin()]
 
@@ -204,9 +208,10 @@ def effect_table(rows: Sequence[Row], timing: TimingName) -> Table:
 
     The latter is of the protocol's kernels that both have, each with a config searched for the problem.
     """
-    count, pairs = _problems(rows), twins(rows, timing)
-    found = bests(rows, timing).groupby(CELL, observed=True).speedup.agg([geometric_mean, "size"])
-    cells = contenders(rows, timing).groupby(CELL, observed=True)
+    of_all = lines_of(rows, timing)
+    count, pairs = _problems(rows), twins(of_all)
+    found = bests(of_all).groupby(CELL, observed=True).speedup.agg([geometric_mean, "size"])
+    cells = contenders(of_all).groupby(CELL, observed=True)
     texts = pd.Series([_outcome(lines) for _, lines in cells], index=cells.size().index)
     some = [f" ({size} of {count})" if size < count else "" for size in found["size"]]
     timed = found.geometric_mean.map("{:.3f}".format) + some
@@ -237,7 +242,7 @@ def twins_table(rows: Sequence[Row], timing: TimingName) -> Table:
     """A line a kernel that both languages have: one's speed over the other's, and on how many problems it leads."""
     lines = [
         [str(kernel), str(protocol), _spread_text(pairs), _standings(pairs)]
-        for (protocol, kernel), pairs in twins(rows, timing).groupby(["protocol", "kernel"], observed=True)
+        for (protocol, kernel), pairs in twins(lines_of(rows, timing)).groupby(["protocol", "kernel"], observed=True)
     ]
     foot = f"{timing}. The mean and the extremes over problems on which both ran a config searched for the problem; "
     foot += f"{FORMER}. "
@@ -254,15 +259,15 @@ def _standings(pairs: pd.DataFrame) -> str:
     return f"{ahead} / {len(known) - ahead - behind} / {behind}"
 
 
-def twins(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
-    """A line for each kernel and problem on which both languages of PAIR passed.
+def twins(lines: pd.DataFrame) -> pd.DataFrame:
+    """Of lines_of a line for each kernel and problem on which both languages of PAIR passed.
 
     kernel, problem, protocol; ratio: the second language's speed over the first's, paired over the rounds of their run;
     where that was not recorded by speed-ups, each of its own run; NaN where not both ran a config searched for the
     problem; standing: 'ahead', 'behind' or 'tie', of the second; former: whether a config is of a search of a
     former kernel, or that ran out of time.
     """
-    lines = contenders(rows, timing)
+    lines = contenders(lines)
     lines = lines[(lines.status == PASSED) & lines.speedup.notna()]
     # Not by `str.partition`, which makes no columns of no rows.
     lines = lines.assign(kernel=[name.partition("/")[2] for name in lines.contender])
@@ -319,11 +324,11 @@ def _effects(found: pd.DataFrame, pairs: pd.DataFrame, count: int) -> str:
 
 def cells_table(rows: Sequence[Row], timing: TimingName) -> Table:
     """A line a cell."""
-    count = _problems(rows)
-    timed = dict(iter(bests(rows, timing).groupby(CELL, observed=True)))
+    count, of_all = _problems(rows), lines_of(rows, timing)
+    timed = dict(iter(bests(of_all).groupby(CELL, observed=True)))
     lines: list[list[str]] = []
     details: list[str] = []
-    for cell, of_cell in contenders(rows, timing).groupby(CELL, observed=True):
+    for cell, of_cell in contenders(of_all).groupby(CELL, observed=True):
         protocol, language = map(str, cell)
         if (best := timed.get((protocol, language))) is None:
             lines.append([protocol, language, "", "", "", "", "", *_properties(of_cell), _outcome(of_cell)])
@@ -379,10 +384,11 @@ def _size(count: float) -> str:
 def problems_table(rows: Sequence[Row], timing: TimingName) -> Table:
     """A line a problem, a column a cell that was timed at all: times the baseline of its fastest contender."""
     _, what, labels = naming(rows)
-    found = bests(rows, timing)
+    of_all = lines_of(rows, timing)
+    found = bests(of_all)
     found = found.assign(cell=[speedup_cell(line) for line in found.itertuples()])
     cells = found.pivot(index="problem", columns=CELL, values="cell").sort_index(axis="columns")
-    names = frame(contending(rows)).problem.cat.categories
+    names = of_all.problem.cat.categories
     cells = cells.reindex(names).fillna("")
     lines = [[labels[name], *line] for name, line in zip(names, cells.to_numpy().tolist(), strict=True)]
     baseline = baseline_name(rows)

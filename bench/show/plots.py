@@ -520,9 +520,10 @@ def _contenders(rows: Sequence[Row], timing: TimingName, values: Values) -> list
 
 def _cells(rows: Sequence[Row], timing: TimingName, values: Values) -> list[Series]:
     """A series a language and protocol, of its fastest contender on each problem."""
+    best = matrix.bests(matrix.lines_of(rows, timing))
     return [
         Series(f"{language} {protocol}", str(language), str(protocol), _points(lines, values), hollow=_hollow(lines))
-        for (protocol, language), lines in matrix.bests(rows, timing).groupby(matrix.CELL, observed=True)
+        for (protocol, language), lines in best.groupby(matrix.CELL, observed=True)
     ]
 
 
