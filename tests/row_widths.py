@@ -1,5 +1,5 @@
 """How wide Triton's kernels load and store operands whose rows are a number of elements apart, compiled in a process of
-its own (ttgir.environment): this file imports no Triton."""
+its own, with ttgir.environment."""
 
 from collections.abc import Callable
 from pathlib import Path

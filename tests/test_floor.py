@@ -1,12 +1,13 @@
 """The reader of the floor: that it reads all there is, and what it is compiled to."""
 
 import re
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from itertools import product
-from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 import torch
+import ttgir
 
 from triton_vs_tilus.bench.measure import floor
 
@@ -56,26 +57,29 @@ def test_tensors_are_flat_integers_the_largest_first():
     assert [(part.dtype, part.numel()) for part in odd] == [(torch.int16, 96), (torch.int16, 3)]
 
 
-def compiled(numels: tuple[int, ...], loads: int, warps: int) -> str:
-    """The PTX for Hopper. Of a process of its own, for which Triton is not interpreted."""
-    from triton.runtime import driver
+def compiled(
+    cases: Sequence[tuple[tuple[int, ...], int, int]], folder: Path, *, announce: Callable[[str], None]
+) -> list[str]:
+    """The PTX for Hopper, of each (numels, loads, warps)."""
     from triton.runtime.jit import MockTensor
 
-    from triton_vs_tilus.kernels_triton.offline import Elsewhere
+    from triton_vs_tilus.kernels_triton import offline
 
-    driver.set_active(Elsewhere("sm_90a"))
-    x_ptrs, sink = (MockTensor(torch.int32),) * len(numels), MockTensor(torch.int32)
-    constants = {"LOADS": loads, "THREADS": 32 * warps, "WIDTH": floor.LOAD_BYTES // 4}
-    return floor._read_kernel.warmup(x_ptrs, numels, sink, **constants, num_warps=warps, grid=(1,)).asm["ptx"]
+    announce("floor")
+    offline.compile_for("sm_90a", folder)
+
+    def ptx(numels: tuple[int, ...], loads: int, warps: int) -> str:
+        x_ptrs, sink = (MockTensor(torch.int32),) * len(numels), MockTensor(torch.int32)
+        constants = {"LOADS": loads, "THREADS": 32 * warps, "WIDTH": floor.LOAD_BYTES // 4}
+        return floor._read_kernel.warmup(x_ptrs, numels, sink, **constants, num_warps=warps, grid=(1,)).asm["ptx"]
+
+    return [ptx(*case) for case in cases]
 
 
-def test_it_is_wide_loads_and_nothing_between_threads(monkeypatch, tmp_path):
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)  # settled as Triton is imported
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_it_is_wide_loads_and_nothing_between_threads(tmp_path):
     shapes = [(4096, 1024, 64), (1001, 50, 1)]
     cases = list(product(shapes, (floor.LOADS[0], floor.LOADS[-1]), (floor.WARPS[0], floor.WARPS[-1])))
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child:
-        ptx_of = dict(zip(cases, child.map(compiled, *zip(*cases, strict=True)), strict=True))
+    ptx_of = dict(zip(cases, ttgir.call(compiled, cases, tmp_path), strict=True))
     for (numels, loads, _), ptx in ptx_of.items():
         assert not re.search(r"shfl|bar\.sync|barrier|\.shared|atom|\.local", ptx)
         whole, masked = ptx_loads(ptx)

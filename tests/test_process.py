@@ -14,8 +14,9 @@ from triton_vs_tilus.bench.measure import process
 from triton_vs_tilus.bench.measure.process import FORGED, Child, Children, Died
 
 FUNCTIONS = """
-import ctypes, os, signal, struct, sys, threading, time
+import ctypes, os, pickle, signal, struct, sys, threading, time
 from multiprocessing.connection import Connection
+from triton_vs_tilus.bench.measure import process
 
 calls = 0
 
@@ -61,14 +62,25 @@ def writes(what, *, announce):
     if what == "half a message, and no more":
         os.write(pipe, struct.pack("!i", 1000) + b"half")
         time.sleep(60)
+    if what in ("what is no answer, signed", "an answer to a later call"):
+        message = pickle.dumps(42 if "signed" in what else (serving()["requests"] + 1, "result", (42, True)))
+        Connection(os.dup(pipe)).send_bytes(process._signature(serving()["key"], message) + message)
     if what == "a size without an end":
         os.write(pipe, struct.pack("!iQ", -1, 1 << 62))
 
-def answers_twice(*, announce):
+def serving():
     frame = sys._getframe()
     while frame.f_code.co_name != "_serve":
         frame = frame.f_back
-    frame.f_locals["send"]("result", ("first", True))
+    return frame.f_locals
+
+def answers_twice(how, *, announce):
+    announce("somebody")
+    serving()["send"]("result", ("first", True))
+    if how == "announces":
+        announce("somebody")
+    if how in ("aborts", "exits", "is killed", "raises", "hangs"):
+        dies({"aborts": "abort", "exits": "exit", "is killed": "kill", "raises": "raise"}.get(how), announce=str)
     return "second"
 
 def ends_later(*, announce):
@@ -165,6 +177,8 @@ def test_what_is_begun_dies_for_nobody(child, functions, how):
         ("half a message", "exit code 7", False),
         ("half a message, and no more", FORGED, True),
         ("a size without an end", FORGED, True),
+        ("what is no answer, signed", FORGED, True),
+        ("an answer to a later call", FORGED, True),
     ],
 )
 def test_what_the_child_has_not_signed_is_no_answer(child, functions, monkeypatch, what, message, forged):
@@ -175,9 +189,20 @@ def test_what_the_child_has_not_signed_is_no_answer(child, functions, monkeypatc
     assert child.call(functions.double, 21) == 42
 
 
-def test_a_second_answer_is_not_taken_for_that_to_the_next_call(child, functions):
-    assert child.call(functions.answers_twice) == "first"
+@pytest.mark.parametrize("how", ["returns", "announces", "raises", "aborts", "exits", "is killed", "hangs"])
+def test_who_has_answered_costs_the_next_call_nothing_whatever_he_does_then(child, functions, how):
+    assert child.call(functions.answers_twice, how) == "first"
     assert child.call(functions.double, 21) == 42
+    assert child.call(functions.answers_twice, how) == "first"
+    child.begin(functions.double, 21)
+    assert child.call(functions.count) == 1
+
+
+def test_a_call_that_cannot_be_sent_costs_the_next_nothing(child, functions):
+    assert child.call(functions.count) == 1
+    with pytest.raises(AttributeError):
+        child.call(functions.double, lambda: 21)
+    assert child.call(functions.count) == 2
 
 
 def test_who_ends_the_child_after_his_own_call_costs_the_next_nothing(child, functions):

@@ -817,6 +817,7 @@ def test_no_heat_map_is_empty_without_a_word(shown):
         """() => {
           const chosen = (id, value) => {
             $(id).value = value;
+            if ($(id).value !== value) throw new Error(`${id} has no ${value}`);
             $(id).dispatchEvent(new Event("change", { bubbles: true }));
           };
           const matrices = [...document.querySelectorAll(".matrix, #no-matrix")];

@@ -1,7 +1,7 @@
 """Forms of a program of Triton: TTGIR, the last before LLVM, says where a tensor stands; PTX. Without a GPU.
 
-Where tests run, Triton interprets, which is settled as it is imported. Here it compiles, in one other process for all
-tests, as importing takes longer than compiling.
+Where tests run, Triton interprets, which is settled as it is imported. Here it compiles, in another process, one for
+all that one process tests, as importing takes longer than compiling.
 """
 
 import os
@@ -18,7 +18,7 @@ from triton_vs_tilus.common import compilers
 from triton_vs_tilus.common.kernel import Config
 from triton_vs_tilus.common.problem import Problem
 
-DEADLINE_S = 300
+DEADLINE_S = 120
 
 
 def ttgir(name: str, problem: Problem, configs: Sequence[Config], folder: Path, placement: Any = None) -> list[str]:
@@ -55,7 +55,9 @@ def _compiler() -> Child:
 
 
 def _texts(form: str, configs: int, folder: Path) -> list[str]:
-    return [path.read_text() for number in range(configs) for path in (folder / str(number)).rglob(f"*.{form}")]
+    found = [list((folder / str(number)).rglob(f"*.{form}")) for number in range(configs)]
+    assert all(found), f"no {form} in {folder}"
+    return [path.read_text() for paths in found for path in paths]
 
 
 def _compile(

@@ -41,7 +41,7 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 class Died(Exception):
     """The child is gone. `running` is the name announced last; `timed_out` is True for a hang, False for a crash;
     `forged`: whether it was ended for a message that it had not signed, or that is no answer; `unheard`: whether it
-    ended before it announced anything, and nobody killed it, or was ended as it answered an earlier call again."""
+    ended before it announced anything, and its parent did not kill it, or was ended as it answered an earlier call."""
 
     def __init__(self, message: str, running: str | None, timed_out: bool, forged: bool = False, unheard: bool = False):
         super().__init__(message)
@@ -51,19 +51,21 @@ class Died(Exception):
 
 @dataclass
 class _Process:
-    """A child process, the pipe to it, what it writes to stdout and stderr, the key that it signs with, and the number
-    of requests that it was sent."""
+    """A child process, the pipe to it, what it writes to stdout and stderr, the key that it signs with, the number of
+    requests that it was sent, and whether its parent killed it."""
 
     popen: "subprocess.Popen[bytes]"
     connection: "Connection[Any, Any]"
     output: IO[bytes]
     key: bytes
     requests: int = 0
+    killed: bool = False
 
     def receive(self, seconds: float) -> tuple[str, Any] | None:
         """None where nothing comes in time, or the other end is closed, in a message or between two. ("forged", None)
         for a message without its signature, which is not unpickled, as that would run what code it holds; likewise for
-        one that does not end, or is longer than any of the worker's. ("late", None) for one to an earlier request."""
+        one that does not end, is longer than any of the worker's, or is no answer. ("late", None) for one to an earlier
+        request."""
         try:
             if not self.connection.poll(seconds):
                 return None
@@ -75,12 +77,17 @@ class _Process:
         signature, message = sent[:SIGNATURE_BYTES], sent[SIGNATURE_BYTES:]
         if not hmac.compare_digest(signature, _signature(self.key, message)):
             return "forged", None
-        request, kind, value = pickle.loads(message)
-        return (kind, value) if request == self.requests else ("late", None)
+        try:
+            request, kind, value = pickle.loads(message)
+            if 0 < request < self.requests:
+                return "late", None
+        except Exception:  # by whoever has the key
+            return "forged", None
+        return (kind, value) if request in (0, self.requests) else ("forged", None)
 
     def send(self, request: tuple[Any, ...]) -> None:
-        self.requests += 1
         self.connection.send(request)
+        self.requests += 1
 
     def last_words(self) -> str:
         """How it ended, and the line of its output that says most about why."""
@@ -158,7 +165,7 @@ class Child:
         try:
             return self._answer(process)
         except Died as death:
-            if process is kept and death.unheard:  # it was about to end when the request came
+            if process is kept and death.unheard:  # by what ran there before
                 return self.call(function, *args)
             raise
 
@@ -201,10 +208,10 @@ class Child:
                 late = time.monotonic() - since >= limit
                 message = process.last_words()
                 self.stop()
+                unheard = self.running is None and not process.killed
                 if late or message.startswith(TIMED_OUT):
                     _, _, place = message.partition(TIMED_OUT)
-                    raise Died(f"{TIMED_OUT} of {limit:g} s{place}", self.running, timed_out=True)
-                unheard = self.running is None and process.popen.returncode != -signal.SIGKILL
+                    raise Died(f"{TIMED_OUT} of {limit:g} s{place}", self.running, timed_out=True, unheard=unheard)
                 raise Died(message, self.running, timed_out=False, unheard=unheard)
 
     def _sent(self, request: tuple[Any, ...]) -> _Process:
@@ -222,6 +229,7 @@ class Child:
     def kill(self) -> None:
         """Ends the process; a call that waits for it in another thread raises Died."""
         if (process := self._process) is not None:
+            process.killed = True
             process.popen.kill()
 
     def stop(self) -> None:

@@ -43,12 +43,12 @@ def lines_of(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
 
 
 def contenders(lines: pd.DataFrame) -> pd.DataFrame:
-    """Those of a cell, of lines_of."""
+    """Of `lines` as of `lines_of`, those of cells: all but the baselines'."""
     return lines[~lines.contender.isin(BASELINES)]
 
 
 def bests(lines: pd.DataFrame) -> pd.DataFrame:
-    """Of lines_of the fastest contender of each cell on each problem, by protocol, language and problem.
+    """The fastest contender of each cell on each problem, by protocol, language and problem. lines: as of `lines_of`.
 
     Columns `fastest` and `joint`: as of tables.mark_fastest, among the contenders of all cells and the baseline.
     """
@@ -260,7 +260,7 @@ def _standings(pairs: pd.DataFrame) -> str:
 
 
 def twins(lines: pd.DataFrame) -> pd.DataFrame:
-    """Of lines_of a line for each kernel and problem on which both languages of PAIR passed.
+    """A line for each kernel and problem on which both languages of PAIR passed. lines: as of `lines_of`.
 
     kernel, problem, protocol; ratio: the second language's speed over the first's, paired over the rounds of their run;
     where that was not recorded by speed-ups, each of its own run; NaN where not both ran a config searched for the
