@@ -1,6 +1,7 @@
 """The referee against adversaries: each gets its own row with the right status, and costs no other its row."""
 
 import os
+import sys
 import threading
 from dataclasses import asdict, replace
 from typing import Any
@@ -9,6 +10,7 @@ import adversaries
 import pytest
 import torch
 import verdicts
+from msgspec import structs
 from verdicts import name_of, rows_of
 
 from triton_vs_tilus.bench import contenders
@@ -74,10 +76,28 @@ def test_without_a_gpu_nothing_is_timed(checked):
 
 def test_verdicts_are_kept_as_lines(checked, tmp_path):
     path = tmp_path / "referee" / "adversaries.jsonl"
-    kept = verdicts.keep(path, checked, {"honest": (PASSED, ""), "writes_nothing": (WRONG, "stale")})
+    expected = {"honest": (PASSED, ""), "writes_nothing": (WRONG, "stale")}
+    kept = [verdicts.verdict(checked[function], expected[function]) for function in expected]
+    verdicts.keep(path, kept)
     assert kept == read_verdicts(path) and [each.as_expected for each in kept] == [True, False]
     assert [(each.adversary, each.status) for each in kept] == [("honest", PASSED), ("writes_nothing", WRONG)]
     assert kept[1].message == checked["writes_nothing"].message and kept[1].environment.torch
+
+
+def test_a_run_on_a_gpu_that_was_cut_off_goes_on(checked, tmp_path, monkeypatch):
+    asked, path = [], tmp_path / "adversaries.jsonl"
+    monkeypatch.setattr(verdicts, "rows_on_a_gpu", lambda group: asked.append(group) or rows_of_all(group))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(sys, "argv", ["verdicts.py", str(path), "--resume"])
+
+    def rows_of_all(group):
+        return {function: structs.replace(checked["honest"], contender=name_of(function)) for function in group}
+
+    first, *others = verdicts.GROUPS
+    rows = rows_of_all(first)
+    verdicts.keep(path, [verdicts.verdict(rows[function], verdicts.ON_A_GPU[function]) for function in first])
+    assert verdicts.main() == 1 and asked == others
+    assert [each.adversary for each in read_verdicts(path)] == list(verdicts.ON_A_GPU)
 
 
 def test_no_candidate_runs_code_in_the_parent(checked):
@@ -229,14 +249,15 @@ def test_a_death_that_is_nobodys_is_everybodys():
 @pytest.mark.gpu
 @pytest.mark.xdist_group("on_the_device")  # beside the others, whose hangs take as long
 class TestOnTheDevice:
+    @pytest.mark.parametrize("function", verdicts.ON_A_GPU)
+    def test_everyone_gets_the_right_row(self, function):
+        row = verdicts.rows_on_a_gpu(verdicts.group_of(function))[function]
+        verdict = verdicts.verdict(row, verdicts.ON_A_GPU[function])
+        assert verdict.as_expected, (verdict.status, verdict.message)
+
     @pytest.fixture(scope="class")
     def rows(self):
-        return verdicts.rows_on_a_gpu()
-
-    @pytest.mark.parametrize("function", verdicts.ON_A_GPU)
-    def test_everyone_gets_the_right_row(self, rows, function):
-        verdict = verdicts.verdict(rows[function], verdicts.ON_A_GPU[function])
-        assert verdict.as_expected, (verdict.status, verdict.message)
+        return verdicts.rows_on_a_gpu(verdicts.group_of("honest"))
 
     @pytest.mark.parametrize("function", [BASELINE, "honest", "honest_without_out"])
     def test_the_honest_are_timed_every_way(self, rows, function):

@@ -1,14 +1,15 @@
 """What the referee says of each adversary on a GPU, a JSON line each.
 
-    python tests/verdicts.py [FILE]
+    python tests/verdicts.py [FILE] [--resume]
 
-It takes minutes, most of them those of the adversaries that hang. FILE: in place of
-bench/results/<gpu>/referee/adversaries.jsonl. Exits 1 where a verdict is another than expected.
+It takes some ten minutes. FILE, in place of bench/results/<gpu>/referee/adversaries.jsonl, grows by a group of
+adversaries at a time. Exits 1 where a verdict is another than expected.
 """
 
 import argparse
 import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import adversaries
@@ -18,7 +19,7 @@ from triton_vs_tilus.bench.contenders import find
 from triton_vs_tilus.bench.measure.process import Child
 from triton_vs_tilus.bench.measure.worker import Options, measure
 from triton_vs_tilus.bench.rows import queries
-from triton_vs_tilus.bench.rows.journal import to_line
+from triton_vs_tilus.bench.rows.journal import read_verdicts, to_line
 from triton_vs_tilus.bench.rows.row import (
     BASELINE,
     CRASHED,
@@ -123,8 +124,17 @@ def rows_of(functions: Iterable[str], options: Options, problem: Matmul) -> dict
     return {row.contender.rpartition(":")[2]: row for row in rows}
 
 
-def rows_on_a_gpu() -> dict[str, Row]:
-    return rows_of(ON_A_GPU, Options(deadline_s=20.0, rounds=10), PROBLEM)
+# Who fails while it is timed has the others of its group timed again.
+GROUPS = [tuple(ON_A_GPU)[first : first + 8] for first in range(0, len(ON_A_GPU), 8)]
+
+
+@cache
+def rows_on_a_gpu(group: tuple[str, ...]) -> dict[str, Row]:
+    return rows_of(group, Options(deadline_s=20.0, rounds=10), PROBLEM)
+
+
+def group_of(function: str) -> tuple[str, ...]:
+    return next(group for group in GROUPS if function in group)
 
 
 def verdict(row: Row, expected: Expected) -> Verdict:
@@ -143,28 +153,31 @@ def verdict(row: Row, expected: Expected) -> Verdict:
     )
 
 
-def keep(path: Path, rows: dict[str, Row], expected: dict[str, Expected]) -> list[Verdict]:
-    """The verdicts on the adversaries that something is expected of, which the file then holds."""
-    found = [verdict(rows[function], expected[function]) for function in expected]
+def keep(path: Path, found: Iterable[Verdict]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(map(to_line, found)))
-    return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", metavar="FILE", type=Path, nargs="?", help="(default: in bench/results of this GPU)")
-    asked = parser.parse_args().file
+    parser.add_argument("--resume", action="store_true", help="keep what FILE has, and go on with the other groups")
+    asked = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("there is no CUDA device; without one tests/test_worker.py runs what it can")
-    folder = queries.RESULTS / tuned.slug_of(torch.device("cuda", 0)) / "referee"
-    path = asked or folder / "adversaries.jsonl"
-    found = keep(path, rows_on_a_gpu(), ON_A_GPU)
-    for each in found:
+    path = asked.file or queries.RESULTS / tuned.slug_of(torch.device("cuda", 0)) / "referee" / "adversaries.jsonl"
+    held = {each.adversary: each for each in read_verdicts(path)} if asked.resume and path.exists() else {}
+    for group in GROUPS:
+        if not held.keys() >= set(group):
+            rows = rows_on_a_gpu(group)
+            held |= {function: verdict(rows[function], ON_A_GPU[function]) for function in group}
+            keep(path, held.values())
+    for each in held.values():
         if not each.as_expected:
             print(f"{each.adversary}: {each.status}, expected {each.expected}: {each.message}")
-    print(f"{path}: {sum(each.as_expected for each in found)} of {len(found)} as expected")
-    return 0 if all(each.as_expected for each in found) else 1
+    right = sum(each.as_expected for each in held.values())
+    print(f"{path}: {right} of {len(held)} as expected")
+    return 0 if right == len(held) else 1
 
 
 if __name__ == "__main__":
