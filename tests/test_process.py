@@ -19,6 +19,12 @@ from multiprocessing.connection import Connection
 from triton_vs_tilus.bench.measure import process
 
 calls = 0
+SIGNED = {
+    "what is no tuple": 42,
+    "what has no value": (b"", "result"),
+    "an answer to another call": (b"of another call", "result", 42, True),
+    "a value of another type": None,
+}
 
 def count(*, announce):
     global calls
@@ -62,9 +68,8 @@ def writes(what, *, announce):
     if what == "half a message, and no more":
         os.write(pipe, struct.pack("!i", 1000) + b"half")
         time.sleep(60)
-    if what in ("what is no answer, signed", "an answer to a later call"):
-        message = pickle.dumps(42 if "signed" in what else (serving()["requests"] + 1, "result", (42, True)))
-        Connection(os.dup(pipe)).send_bytes(process._signature(serving()["key"], message) + message)
+    if what in SIGNED:
+        signs(SIGNED[what] if what != "a value of another type" else (serving()["token"], "announce", 42, True))
     if what == "a size without an end":
         os.write(pipe, struct.pack("!iQ", -1, 1 << 62))
 
@@ -74,11 +79,24 @@ def serving():
         frame = frame.f_back
     return frame.f_locals
 
+def signs(message):
+    sent = pickle.dumps(message)
+    Connection(os.dup(int(sys.argv[1]))).send_bytes(process._signature(serving()["key"], sent) + sent)
+
+def tries_before_it_announces(path, *, announce):
+    with open(path, "a") as file:
+        print("tried", file=file)
+    time.sleep(60)
+
 def answers_twice(how, *, announce):
     announce("somebody")
-    serving()["send"]("result", ("first", True))
+    serving()["send"]("result", "first")
     if how == "announces":
         announce("somebody")
+    if how == "writes":
+        Connection(os.dup(int(sys.argv[1]))).send_bytes(b"few")
+    if how == "signs":
+        signs((b"of another call", "result", 42, True))
     if how in ("aborts", "exits", "is killed", "raises", "hangs"):
         dies({"aborts": "abort", "exits": "exit", "is killed": "kill", "raises": "raise"}.get(how), announce=str)
     return "second"
@@ -177,11 +195,13 @@ def test_what_is_begun_dies_for_nobody(child, functions, how):
         ("half a message", "exit code 7", False),
         ("half a message, and no more", FORGED, True),
         ("a size without an end", FORGED, True),
-        ("what is no answer, signed", FORGED, True),
-        ("an answer to a later call", FORGED, True),
+        ("what is no tuple", FORGED, True),
+        ("what has no value", FORGED, True),
+        ("an answer to another call", FORGED, True),
+        ("a value of another type", FORGED, True),
     ],
 )
-def test_what_the_child_has_not_signed_is_no_answer(child, functions, monkeypatch, what, message, forged):
+def test_what_is_no_answer_of_the_child_costs_its_call(child, functions, monkeypatch, what, message, forged):
     monkeypatch.setattr(process, "MESSAGE_S", 0.5)
     with pytest.raises(Died, match=message) as caught:
         child.call(functions.writes, what)
@@ -189,12 +209,29 @@ def test_what_the_child_has_not_signed_is_no_answer(child, functions, monkeypatc
     assert child.call(functions.double, 21) == 42
 
 
-@pytest.mark.parametrize("how", ["returns", "announces", "raises", "aborts", "exits", "is killed", "hangs"])
+@pytest.mark.parametrize(
+    "how", ["returns", "announces", "writes", "signs", "raises", "aborts", "exits", "is killed", "hangs"]
+)
 def test_who_has_answered_costs_the_next_call_nothing_whatever_he_does_then(child, functions, how):
     assert child.call(functions.answers_twice, how) == "first"
     assert child.call(functions.double, 21) == 42
     assert child.call(functions.answers_twice, how) == "first"
     child.begin(functions.double, 21)
+    assert child.call(functions.count) == 1
+
+
+def test_who_hangs_in_his_own_call_is_not_called_again(child, functions, tmp_path, monkeypatch):
+    assert child.call(functions.count) == 1
+    monkeypatch.setattr(process, "START_S", 1)
+    monkeypatch.setattr(process, "GRACE_S", 0.5)
+    with pytest.raises(Died, match="no end within its deadline of 1 s") as caught:
+        child.call(functions.tries_before_it_announces, str(tmp_path / "tries"))
+    assert caught.value.running is None and (tmp_path / "tries").read_text() == "tried\n"
+
+
+def test_a_call_to_a_child_that_was_killed_has_a_new_one(child, functions):
+    assert child.call(functions.count) == 1
+    child.kill()
     assert child.call(functions.count) == 1
 
 

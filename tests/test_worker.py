@@ -51,9 +51,10 @@ EXPECTED = verdicts.ANYWHERE | {
 
 @pytest.fixture(scope="module")
 def checked():
-    hung = rows_of(["hangs"], Options(device="cpu", deadline_s=5.0), PROBLEM)  # it takes its whole deadline
-    others = [name for name in EXPECTED if name != "hangs"]  # of which an abort takes a while on a busy machine
-    return hung | rows_of(others, Options(device="cpu", deadline_s=30.0), PROBLEM)
+    """An abort takes a while on a busy machine, and a hang its whole deadline: it has another, and one who follows."""
+    others = [name for name in EXPECTED if name not in ("hangs", "honest")]
+    rows = rows_of(others, Options(device="cpu", deadline_s=30.0), PROBLEM)
+    return rows_of(["hangs", "honest"], Options(device="cpu", deadline_s=5.0), PROBLEM) | rows
 
 
 @pytest.mark.parametrize("function", EXPECTED)
@@ -249,16 +250,11 @@ def test_a_death_that_is_nobodys_is_everybodys():
 @pytest.mark.gpu
 @pytest.mark.xdist_group("on_the_device")  # beside the others, whose hangs take as long
 class TestOnTheDevice:
-    @pytest.mark.parametrize("function", verdicts.ON_A_GPU)
-    def test_everyone_gets_the_right_row(self, function):
-        row = verdicts.rows_on_a_gpu(verdicts.group_of(function))[function]
-        verdict = verdicts.verdict(row, verdicts.ON_A_GPU[function])
-        assert verdict.as_expected, (verdict.status, verdict.message)
-
     @pytest.fixture(scope="class")
-    def rows(self):
-        return verdicts.rows_on_a_gpu(verdicts.group_of("honest"))
+    def rows(self, request):
+        return verdicts.rows_on_a_gpu(request.param)
 
+    @pytest.mark.parametrize("rows", [verdicts.GROUPS[0]], ids=["honest"], indirect=True)
     @pytest.mark.parametrize("function", [BASELINE, "honest", "honest_without_out"])
     def test_the_honest_are_timed_every_way(self, rows, function):
         row = rows[function]
@@ -270,6 +266,7 @@ class TestOnTheDevice:
         assert row.accuracy.error_after <= row.accuracy.bound
 
     # The other processes of this suite share its CPUs and its GPU: what differs is timed again, twice at most.
+    @pytest.mark.parametrize("rows", [verdicts.GROUPS[0]], ids=["honest"], indirect=True)
     def test_the_same_work_is_a_tie_or_nearly(self, rows):
         def apart():
             return abs(rows["honest"].timing["cold"].speedup - 1), rows[BASELINE].noise["cold"]
@@ -279,6 +276,15 @@ class TestOnTheDevice:
                 rows = rows_of(["honest"], Options(deadline_s=20.0, timings=("cold",)), verdicts.PROBLEM)
         speedup, noise = apart()
         assert speedup < 0.05 and noise < 0.02
+
+    @pytest.mark.parametrize(
+        ("rows", "function"),
+        [pytest.param(group, function, id=function) for group in verdicts.GROUPS for function in group],
+        indirect=["rows"],
+    )
+    def test_everyone_gets_the_right_row(self, rows, function):
+        verdict = verdicts.verdict(rows[function], verdicts.ON_A_GPU[function])
+        assert verdict.as_expected, (verdict.status, verdict.message)
 
 
 def test_a_long_message_is_cut():

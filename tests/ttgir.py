@@ -1,7 +1,7 @@
 """Forms of a program of Triton: TTGIR, the last before LLVM, says where a tensor stands; PTX. Without a GPU.
 
-Where tests run, Triton interprets, which is settled as it is imported. Here it compiles, in another process, one for
-all that one process tests, as importing takes longer than compiling.
+Where tests run, Triton interprets, which is settled as it is imported. Here it compiles, in another process, which the
+tests of a process share: importing takes longer than compiling.
 """
 
 import os

@@ -9,7 +9,6 @@ adversaries at a time. Exits 1 where a verdict is another than expected.
 import argparse
 import sys
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 
 import adversaries
@@ -33,6 +32,7 @@ from triton_vs_tilus.bench.rows.row import (
 )
 from triton_vs_tilus.bench.search.build import builders
 from triton_vs_tilus.common import tuned
+from triton_vs_tilus.common.files import replace_text
 from triton_vs_tilus.common.problem import Layout, Matmul
 
 ADVERSARIES = Path(__file__).with_name("adversaries.py")
@@ -128,13 +128,8 @@ def rows_of(functions: Iterable[str], options: Options, problem: Matmul) -> dict
 GROUPS = [tuple(ON_A_GPU)[first : first + 8] for first in range(0, len(ON_A_GPU), 8)]
 
 
-@cache
 def rows_on_a_gpu(group: tuple[str, ...]) -> dict[str, Row]:
     return rows_of(group, Options(deadline_s=20.0, rounds=10), PROBLEM)
-
-
-def group_of(function: str) -> tuple[str, ...]:
-    return next(group for group in GROUPS if function in group)
 
 
 def verdict(row: Row, expected: Expected) -> Verdict:
@@ -154,19 +149,24 @@ def verdict(row: Row, expected: Expected) -> Verdict:
 
 
 def keep(path: Path, found: Iterable[Verdict]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(map(to_line, found)))
+    replace_text(path, "".join(map(to_line, found)))
+
+
+def kept(path: Path) -> dict[str, Verdict]:
+    """By adversary, those of which is expected now what was expected then."""
+    found = {each.adversary: each for each in read_verdicts(path)} if path.exists() else {}
+    return {name: each for name, each in found.items() if ON_A_GPU.get(name) == (each.expected, each.expected_message)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", metavar="FILE", type=Path, nargs="?", help="(default: in bench/results of this GPU)")
-    parser.add_argument("--resume", action="store_true", help="keep what FILE has, and go on with the other groups")
+    parser.add_argument("--resume", action="store_true", help="keep what FILE has, of whatever revision")
     asked = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("there is no CUDA device; without one tests/test_worker.py runs what it can")
     path = asked.file or queries.RESULTS / tuned.slug_of(torch.device("cuda", 0)) / "referee" / "adversaries.jsonl"
-    held = {each.adversary: each for each in read_verdicts(path)} if asked.resume and path.exists() else {}
+    held = kept(path) if asked.resume else {}
     for group in GROUPS:
         if not held.keys() >= set(group):
             rows = rows_on_a_gpu(group)

@@ -30,9 +30,9 @@ from typing import IO, Any
 START_S = 300  # until somebody runs: imports, inputs; a GPU freed from a hung kernel may take a while to come back
 TIMED_OUT = "no end within its deadline"
 GRACE_S = 5  # after a child should have ended itself
-KEY_BYTES = SIGNATURE_BYTES = 32
+KEY_BYTES = SIGNATURE_BYTES = TOKEN_BYTES = 32
 FORGED = "a message came through the worker's pipe that the worker has not signed"
-LATE = "a message to an earlier call came through the worker's pipe"
+KINDS = ("ready", "begun", "announce", "result", "raised")  # of messages of the child
 MOST_BYTES = 1 << 28  # of a message
 MESSAGE_S = 30  # from a message's first byte to its last
 PR_SET_PDEATHSIG = 1  # of prctl(2)
@@ -40,8 +40,9 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 class Died(Exception):
     """The child is gone. `running` is the name announced last; `timed_out` is True for a hang, False for a crash;
-    `forged`: whether it was ended for a message that it had not signed, or that is no answer; `unheard`: whether it
-    ended before it announced anything, and its parent did not kill it, or was ended as it answered an earlier call."""
+    `forged`: whether it was ended for a message that it had not signed, or that is no answer; `unheard`: whether what
+    ran in it before may be why: it ended, or was ended, before it began with the call, and not by its parent's `kill`;
+    or it ended by itself before it announced anything."""
 
     def __init__(self, message: str, running: str | None, timed_out: bool, forged: bool = False, unheard: bool = False):
         super().__init__(message)
@@ -51,43 +52,43 @@ class Died(Exception):
 
 @dataclass
 class _Process:
-    """A child process, the pipe to it, what it writes to stdout and stderr, the key that it signs with, the number of
-    requests that it was sent, and whether its parent killed it."""
+    """A child process, the pipe to it, what it writes to stdout and stderr, the key that it signs with, what its
+    messages to the request that it has must repeat, and whether its parent killed it."""
 
     popen: "subprocess.Popen[bytes]"
     connection: "Connection[Any, Any]"
     output: IO[bytes]
     key: bytes
-    requests: int = 0
+    token: bytes = b""
     killed: bool = False
 
-    def receive(self, seconds: float) -> tuple[str, Any] | None:
-        """None where nothing comes in time, or the other end is closed, in a message or between two. ("forged", None)
-        for a message without its signature, which is not unpickled, as that would run what code it holds; likewise for
-        one that does not end, is longer than any of the worker's, or is no answer. ("late", None) for one to an earlier
-        request."""
+    def receive(self, seconds: float) -> tuple[str, Any, bool] | None:
+        """Of KINDS, what comes with it, and whether the child may go on. None where nothing comes in time, or the other
+        end is closed, in a message or between two. "forged" for a message without its signature, which is not
+        unpickled, as that would run what code it holds; likewise for one that does not end, is longer than any of the
+        worker's, is to an earlier request, or of no form that the worker sends."""
         try:
             if not self.connection.poll(seconds):
                 return None
             sent = _message(self.connection)
         except TimeoutError:
-            return "forged", None
+            return "forged", None, False
         except (EOFError, OSError):
             return None
         signature, message = sent[:SIGNATURE_BYTES], sent[SIGNATURE_BYTES:]
         if not hmac.compare_digest(signature, _signature(self.key, message)):
-            return "forged", None
+            return "forged", None, False
         try:
-            request, kind, value = pickle.loads(message)
-            if 0 < request < self.requests:
-                return "late", None
+            token, kind, value, healthy = pickle.loads(message)
+            well_formed = kind in KINDS and (kind == "result" or isinstance(value, str | None))
         except Exception:  # by whoever has the key
-            return "forged", None
-        return (kind, value) if request in (0, self.requests) else ("forged", None)
+            return "forged", None, False
+        return (kind, value, healthy) if well_formed and token == self.token else ("forged", None, False)
 
-    def send(self, request: tuple[Any, ...]) -> None:
-        self.connection.send(request)
-        self.requests += 1
+    def send(self, *request: Any) -> None:
+        token = secrets.token_bytes(TOKEN_BYTES)
+        self.connection.send((token, *request))
+        self.token = token
 
     def last_words(self) -> str:
         """How it ended, and the line of its output that says most about why."""
@@ -158,7 +159,8 @@ class Child:
         self._begun = True
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What function(*args, announce=...) returns. Raises Died where the child ends, hangs or raises instead."""
+        """What function(*args, announce=...) returns. Raises Died where the child ends, hangs or raises instead; where
+        what ran in it before may be why, a new process is asked first."""
         self._end_begun()
         kept = self._process
         process = self._sent(self._request(function, args))
@@ -181,49 +183,49 @@ class Child:
     def _answer(self, process: _Process) -> Any:
         """To the request that the process has. Raises Died."""
         self.running = None
-        limit: float = START_S
-        since = time.monotonic()
+        begun, limit, since = False, float(START_S), time.monotonic()
         while True:
-            answer: tuple[str, Any] = process.receive(limit + GRACE_S) or ("gone", None)
-            kind, value = answer
-            if kind == "announce":
+            answer: tuple[str, Any, bool] = process.receive(limit + GRACE_S) or ("gone", None, False)
+            kind, value, healthy = answer
+            if kind == "begun":
+                begun, since = True, time.monotonic()
+            elif kind == "announce":
                 self.running, limit, since = value, self.deadline_s, time.monotonic()
                 if self._announced is not None:
                     self._announced(value)
             elif kind == "result":
-                result, healthy = value
                 if not healthy:
                     self.stop()
-                return result
+                return value
             elif kind == "raised":
                 self.stop()
                 raise Died(value, self.running, timed_out=False)
-            elif kind == "forged":
-                self.stop()
-                raise Died(FORGED, self.running, timed_out=False, forged=True)
-            elif kind == "late":
-                self.stop()
-                raise Died(LATE, self.running, timed_out=False, unheard=True)
-            else:
+            elif kind == "gone":
                 late = time.monotonic() - since >= limit
                 message = process.last_words()
                 self.stop()
-                unheard = self.running is None and not process.killed
+                unheard = not begun and not process.killed
                 if late or message.startswith(TIMED_OUT):
                     _, _, place = message.partition(TIMED_OUT)
                     raise Died(f"{TIMED_OUT} of {limit:g} s{place}", self.running, timed_out=True, unheard=unheard)
+                unheard |= self.running is None and process.popen.returncode != -signal.SIGKILL
                 raise Died(message, self.running, timed_out=False, unheard=unheard)
+            else:
+                self.stop()
+                raise Died(FORGED, self.running, timed_out=False, forged=True, unheard=not begun)
 
     def _sent(self, request: tuple[Any, ...]) -> _Process:
         """The process that has the request: a new one where there is none, or where it ended while it was idle."""
+        if self._process is not None and self._process.killed:
+            self.stop()
         if self._process is not None:
             try:
-                self._process.send(request)
+                self._process.send(*request)
                 return self._process
             except ConnectionError:
                 self.stop()
         process = self._started()
-        process.send(request)
+        process.send(*request)
         return process
 
     def kill(self) -> None:
@@ -345,28 +347,29 @@ class Children:
 def _serve(connection: Connection) -> None:
     faulthandler.enable()
     key = connection.recv_bytes()
-    requests = 0
+    token = b""
 
-    def send(kind: str, value: Any) -> None:
-        message = pickle.dumps((requests, kind, value))
+    def send(kind: str, value: Any, healthy: bool = True) -> None:
+        message = pickle.dumps((token, kind, value, healthy))
         connection.send_bytes(_signature(key, message) + message)
 
     send("ready", None)
     while True:
         try:
-            module, name, args, deadline_s = connection.recv()
+            token, module, name, args, deadline_s = connection.recv()
         except EOFError:
             return
-        requests += 1
+        send("begun", None)
 
         def announce(running: str, deadline_s: float = deadline_s) -> None:
             _end_in(deadline_s)
             send("announce", running)
 
         _end_in(START_S)
-        answer: tuple[str, Any]
+        answer: tuple[Any, ...]
         try:
-            answer = "result", (getattr(importlib.import_module(module), name)(*args, announce=announce), healthy())
+            result = getattr(importlib.import_module(module), name)(*args, announce=announce)
+            answer = "result", result, healthy()
         except Exception as error:
             answer = "raised", f"{type(error).__name__}: {error}"
         faulthandler.cancel_dump_traceback_later()
