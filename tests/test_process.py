@@ -19,12 +19,6 @@ from multiprocessing.connection import Connection
 from triton_vs_tilus.bench.measure import process
 
 calls = 0
-SIGNED = {
-    "what is no tuple": 42,
-    "what has no value": (b"", "result"),
-    "an answer to another call": (b"of another call", "result", 42, True),
-    "a value of another type": None,
-}
 
 def count(*, announce):
     global calls
@@ -55,8 +49,9 @@ def patient(pauses, *, announce):
         time.sleep(0.6)
     return "done"
 
-def writes(what, *, announce):
+def writes(what, path, *, announce):
     announce("somebody")
+    tries(path)
     pipe = int(sys.argv[1])
     if what == "a result":
         Connection(os.dup(pipe)).send(("result", (42, True)))
@@ -68,8 +63,16 @@ def writes(what, *, announce):
     if what == "half a message, and no more":
         os.write(pipe, struct.pack("!i", 1000) + b"half")
         time.sleep(60)
-    if what in SIGNED:
-        signs(SIGNED[what] if what != "a value of another type" else (serving()["token"], "announce", 42, True))
+    if what == "what is no tuple":
+        signs(42)
+    if what == "an answer to another call":
+        signs((b"of another call", "result", 42, True))
+    if what == "a name that is none":
+        signs((serving()["token"], "announce", 42, True))
+    if what == "an error without words":
+        signs((serving()["token"], "raised", None, True))
+    if what == "a health that is none":
+        signs((serving()["token"], "result", 42, "well"))
     if what == "a size without an end":
         os.write(pipe, struct.pack("!iQ", -1, 1 << 62))
 
@@ -83,10 +86,19 @@ def signs(message):
     sent = pickle.dumps(message)
     Connection(os.dup(int(sys.argv[1]))).send_bytes(process._signature(serving()["key"], sent) + sent)
 
-def tries_before_it_announces(path, *, announce):
+def tries(path):
     with open(path, "a") as file:
         print("tried", file=file)
+
+def tries_before_it_announces(path, *, announce):
+    tries(path)
     time.sleep(60)
+
+def is_killed_once(path, *, announce):
+    if not os.path.exists(path):
+        tries(path)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "done"
 
 def answers_twice(how, *, announce):
     announce("somebody")
@@ -196,17 +208,27 @@ def test_what_is_begun_dies_for_nobody(child, functions, how):
         ("half a message, and no more", FORGED, True),
         ("a size without an end", FORGED, True),
         ("what is no tuple", FORGED, True),
-        ("what has no value", FORGED, True),
         ("an answer to another call", FORGED, True),
-        ("a value of another type", FORGED, True),
+        ("a name that is none", FORGED, True),
+        ("an error without words", FORGED, True),
+        ("a health that is none", FORGED, True),
     ],
 )
-def test_what_is_no_answer_of_the_child_costs_its_call(child, functions, monkeypatch, what, message, forged):
+def test_what_is_no_answer_of_the_child_costs_its_call(child, functions, monkeypatch, tmp_path, what, message, forged):
     monkeypatch.setattr(process, "MESSAGE_S", 0.5)
+    assert child.call(functions.count) == 1
     with pytest.raises(Died, match=message) as caught:
-        child.call(functions.writes, what)
+        child.call(functions.writes, what, str(tmp_path / "tries"))
     assert caught.value.running == "somebody" and caught.value.forged is forged
+    assert (tmp_path / "tries").read_text() == "tried\n"  # who is found is not asked again
     assert child.call(functions.double, 21) == 42
+
+
+def test_a_child_that_others_kill_before_anyone_runs_is_followed_by_another(child, functions, tmp_path):
+    with pytest.raises(Died, match="SIGKILL"):  # of its first call: nothing ran in it before
+        child.call(functions.is_killed_once, str(tmp_path / "first"))
+    assert child.call(functions.count) == 1
+    assert child.call(functions.is_killed_once, str(tmp_path / "tries")) == "done"
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,15 @@ def test_a_death_that_is_nobodys_is_everybodys():
     assert all(result.status == OUT_OF_MEMORY for result in results.values())
 
 
+@pytest.mark.parametrize("announced", ["bogus", "floor/read"])
+def test_a_name_that_takes_no_part_ends_neither_the_run_nor_never(announced):
+    """The name of a floor where none is timed, and one of nobody."""
+    death = Died("exit code 3", announced, timed_out=False)
+    child, results, _, failed = timed({("host", BASELINE): death}, timings=("host",))
+    assert set(failed) == {BASELINE, "a", "b", "c"} and len(child.took_part) == 1
+    assert all(announced in result.message and result.status == CRASHED for result in results.values())
+
+
 @pytest.mark.gpu
 @pytest.mark.xdist_group("on_the_device")  # beside the others, whose hangs take as long
 class TestOnTheDevice:

@@ -32,7 +32,8 @@ TIMED_OUT = "no end within its deadline"
 GRACE_S = 5  # after a child should have ended itself
 KEY_BYTES = SIGNATURE_BYTES = TOKEN_BYTES = 32
 FORGED = "a message came through the worker's pipe that the worker has not signed"
-KINDS = ("ready", "begun", "announce", "result", "raised")  # of messages of the child
+# Of the child's messages what comes with each.
+FORMS: Mapping[str, type] = {"ready": type(None), "begun": type(None), "announce": str, "result": object, "raised": str}
 MOST_BYTES = 1 << 28  # of a message
 MESSAGE_S = 30  # from a message's first byte to its last
 PR_SET_PDEATHSIG = 1  # of prctl(2)
@@ -42,7 +43,7 @@ class Died(Exception):
     """The child is gone. `running` is the name announced last; `timed_out` is True for a hang, False for a crash;
     `forged`: whether it was ended for a message that it had not signed, or that is no answer; `unheard`: whether what
     ran in it before may be why: it ended, or was ended, before it began with the call, and not by its parent's `kill`;
-    or it ended by itself before it announced anything."""
+    or it ended, for no parent's doing and within its time, before it announced anything."""
 
     def __init__(self, message: str, running: str | None, timed_out: bool, forged: bool = False, unheard: bool = False):
         super().__init__(message)
@@ -63,8 +64,8 @@ class _Process:
     killed: bool = False
 
     def receive(self, seconds: float) -> tuple[str, Any, bool] | None:
-        """Of KINDS, what comes with it, and whether the child may go on. None where nothing comes in time, or the other
-        end is closed, in a message or between two. "forged" for a message without its signature, which is not
+        """One of FORMS, what comes with it, and whether the child may go on. None where nothing comes in time, or the
+        other end is closed, in a message or between two. "forged" for a message without its signature, which is not
         unpickled, as that would run what code it holds; likewise for one that does not end, is longer than any of the
         worker's, is to an earlier request, or of no form that the worker sends."""
         try:
@@ -80,10 +81,10 @@ class _Process:
             return "forged", None, False
         try:
             token, kind, value, healthy = pickle.loads(message)
-            well_formed = kind in KINDS and (kind == "result" or isinstance(value, str | None))
+            of_a_worker = isinstance(value, FORMS[kind]) and (type(token), type(healthy)) == (bytes, bool)
         except Exception:  # by whoever has the key
             return "forged", None, False
-        return (kind, value, healthy) if well_formed and token == self.token else ("forged", None, False)
+        return (kind, value, healthy) if of_a_worker and token == self.token else ("forged", None, False)
 
     def send(self, *request: Any) -> None:
         token = secrets.token_bytes(TOKEN_BYTES)
@@ -203,12 +204,13 @@ class Child:
             elif kind == "gone":
                 late = time.monotonic() - since >= limit
                 message = process.last_words()
+                by_itself = process.popen.poll() is not None and not process.killed
                 self.stop()
                 unheard = not begun and not process.killed
                 if late or message.startswith(TIMED_OUT):
                     _, _, place = message.partition(TIMED_OUT)
                     raise Died(f"{TIMED_OUT} of {limit:g} s{place}", self.running, timed_out=True, unheard=unheard)
-                unheard |= self.running is None and process.popen.returncode != -signal.SIGKILL
+                unheard |= by_itself and self.running is None
                 raise Died(message, self.running, timed_out=False, unheard=unheard)
             else:
                 self.stop()

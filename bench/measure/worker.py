@@ -418,6 +418,8 @@ def _timed(
                 answer = _answer(child, is_timing, _time, problem, configs, mode, with_floor, options)
             except Died as death:
                 answer = _failure(death)
+                if not is_timing(answer):
+                    answer = Failure(None, answer.status, f"{answer.name} ran, who takes no part: {answer.message}")
             if not isinstance(answer, Failure):
                 timing.samples[mode], errors_after = answer
                 for name, error in errors_after.items():
