@@ -248,7 +248,7 @@ def test_a_death_that_is_nobodys_is_everybodys():
 
 
 @pytest.mark.parametrize("announced", ["bogus", "floor/read"])
-def test_a_name_that_takes_no_part_ends_neither_the_run_nor_never(announced):
+def test_a_death_under_a_name_that_takes_no_part_is_everybodys(announced):
     """The name of a floor where none is timed, and one of nobody."""
     death = Died("exit code 3", announced, timed_out=False)
     child, results, _, failed = timed({("host", BASELINE): death}, timings=("host",))

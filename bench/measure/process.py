@@ -32,7 +32,7 @@ TIMED_OUT = "no end within its deadline"
 GRACE_S = 5  # after a child should have ended itself
 KEY_BYTES = SIGNATURE_BYTES = TOKEN_BYTES = 32
 FORGED = "a message came through the worker's pipe that the worker has not signed"
-# Of the child's messages what comes with each.
+FORGERY = "forged", None, False  # in place of a message, of which there are these, and what comes with each
 FORMS: Mapping[str, type] = {"ready": type(None), "begun": type(None), "announce": str, "result": object, "raised": str}
 MOST_BYTES = 1 << 28  # of a message
 MESSAGE_S = 30  # from a message's first byte to its last
@@ -42,8 +42,8 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 class Died(Exception):
     """The child is gone. `running` is the name announced last; `timed_out` is True for a hang, False for a crash;
     `forged`: whether it was ended for a message that it had not signed, or that is no answer; `unheard`: whether what
-    ran in it before may be why: it ended, or was ended, before it began with the call, and not by its parent's `kill`;
-    or it ended, for no parent's doing and within its time, before it announced anything."""
+    ran in it before may be why: it ended, or was ended, before it began with the call; or it ended by itself, within
+    its time, before it announced anything."""
 
     def __init__(self, message: str, running: str | None, timed_out: bool, forged: bool = False, unheard: bool = False):
         super().__init__(message)
@@ -73,18 +73,18 @@ class _Process:
                 return None
             sent = _message(self.connection)
         except TimeoutError:
-            return "forged", None, False
+            return FORGERY
         except (EOFError, OSError):
             return None
         signature, message = sent[:SIGNATURE_BYTES], sent[SIGNATURE_BYTES:]
         if not hmac.compare_digest(signature, _signature(self.key, message)):
-            return "forged", None, False
+            return FORGERY
         try:
             token, kind, value, healthy = pickle.loads(message)
             of_a_worker = isinstance(value, FORMS[kind]) and (type(token), type(healthy)) == (bytes, bool)
         except Exception:  # by whoever has the key
-            return "forged", None, False
-        return (kind, value, healthy) if of_a_worker and token == self.token else ("forged", None, False)
+            return FORGERY
+        return (kind, value, healthy) if of_a_worker and token == self.token else FORGERY
 
     def send(self, *request: Any) -> None:
         token = secrets.token_bytes(TOKEN_BYTES)
@@ -168,7 +168,7 @@ class Child:
         try:
             return self._answer(process)
         except Died as death:
-            if process is kept and death.unheard:  # by what ran there before
+            if process is kept and death.unheard and not process.killed:  # by what ran there before
                 return self.call(function, *args)
             raise
 
@@ -204,13 +204,12 @@ class Child:
             elif kind == "gone":
                 late = time.monotonic() - since >= limit
                 message = process.last_words()
-                by_itself = process.popen.poll() is not None and not process.killed
+                by_itself = process.popen.poll() is not None
                 self.stop()
-                unheard = not begun and not process.killed
                 if late or message.startswith(TIMED_OUT):
                     _, _, place = message.partition(TIMED_OUT)
-                    raise Died(f"{TIMED_OUT} of {limit:g} s{place}", self.running, timed_out=True, unheard=unheard)
-                unheard |= by_itself and self.running is None
+                    raise Died(f"{TIMED_OUT} of {limit:g} s{place}", self.running, timed_out=True, unheard=not begun)
+                unheard = not begun or (by_itself and self.running is None)
                 raise Died(message, self.running, timed_out=False, unheard=unheard)
             else:
                 self.stop()

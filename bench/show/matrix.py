@@ -52,8 +52,7 @@ def bests(lines: pd.DataFrame) -> pd.DataFrame:
 
     Columns `fastest` and `joint`: as of tables.mark_fastest, among the contenders of all cells and the baseline.
     """
-    timed = mark_fastest(lines, ["problem"])
-    timed = timed[~timed.contender.isin(BASELINES)]
+    timed = contenders(mark_fastest(lines, ["problem"]))
     return timed.loc[timed.groupby([*CELL, "problem"], observed=True).median_us.idxmin()]
 
 
@@ -209,7 +208,7 @@ def effect_table(rows: Sequence[Row], timing: TimingName) -> Table:
     The latter is of the protocol's kernels that both have, each with a config searched for the problem.
     """
     of_all = lines_of(rows, timing)
-    count, pairs = _problems(rows), twins(of_all)
+    count, pairs = of_all.problem.nunique(), twins(of_all)
     found = bests(of_all).groupby(CELL, observed=True).speedup.agg([geometric_mean, "size"])
     cells = contenders(of_all).groupby(CELL, observed=True)
     texts = pd.Series([_outcome(lines) for _, lines in cells], index=cells.size().index)
@@ -227,10 +226,6 @@ def effect_table(rows: Sequence[Row], timing: TimingName) -> Table:
     header = ["protocol", *by_language.columns, OVER_HEADING]
     title = " ".join(filter(None, ["language x protocol", naming(rows)[0]]))
     return Table(title.replace("protocol [", "protocol: ["), header, lines, foot=foot)
-
-
-def _problems(rows: Sequence[Row]) -> int:
-    return len({row.problem.name for row in contending(rows)})
 
 
 def _outcome(lines: pd.DataFrame) -> str:
@@ -324,7 +319,8 @@ def _effects(found: pd.DataFrame, pairs: pd.DataFrame, count: int) -> str:
 
 def cells_table(rows: Sequence[Row], timing: TimingName) -> Table:
     """A line a cell."""
-    count, of_all = _problems(rows), lines_of(rows, timing)
+    of_all = lines_of(rows, timing)
+    count = of_all.problem.nunique()
     timed = dict(iter(bests(of_all).groupby(CELL, observed=True)))
     lines: list[list[str]] = []
     details: list[str] = []
