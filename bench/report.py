@@ -70,6 +70,10 @@ def show(args: argparse.Namespace, rows: Sequence["Row"], old: Sequence["Row"]) 
     """Writes and prints what is asked for. Raises UsageError."""
     from triton_vs_tilus.bench.show import matrix, plots, tables
 
+    devices = dict.fromkeys(row.environment.device for row in rows)
+    is_shown = args.matrix or args.plot or args.markdown or not (args.csv or args.json or args.against)
+    if len(devices) > 1 and is_shown:
+        raise UsageError(f"FILE is of {' and of '.join(devices)}; accepted: of one GPU, as times of two do not compare")
     out = tables.console(verbose=args.verbose)
     write_files(args, rows)
     try:

@@ -6,6 +6,7 @@ from made_rows import FP32, VECTOR, router_rows, row
 from msgspec.structs import replace
 
 from triton_vs_tilus.bench.rows.frame import frame, geometric_mean
+from triton_vs_tilus.bench.rows.queries import timed_together
 from triton_vs_tilus.bench.rows.row import BASELINE
 
 
@@ -53,6 +54,20 @@ def test_rows_that_were_timed_together_share_a_measurement():
     apart = replace(row(VECTOR, 1, 8.0), noise={"cold": 0.5})
     lines = frame([row(BASELINE, 1), row(FP32, 1, 9.0), apart], "cold")
     assert lines.measurement.tolist() == [0, 0, 1]
+
+
+def test_of_a_problem_the_last_run_with_its_baseline_is_asked():
+    """One that was resumed for a contender alone has no row of the baseline."""
+    first = [row(BASELINE, 1), row(FP32, 1, 9.0)]
+    second = [replace(made, noise={"cold": 0.1}, time="2026-11-22T08:00:00+00:00") for made in first]
+    resumed = replace(row(VECTOR, 1, 8.0), noise={"cold": 0.5}, time="2026-11-23T08:00:00+00:00")
+    assert timed_together([*first, *second, resumed], "cold") == second
+    assert timed_together([first[1], resumed], "cold") == [resumed]
+
+
+def test_of_two_devices_no_row_is_lost():
+    other = replace(row(), environment=replace(row().environment, device="NVIDIA H100"))
+    assert len(frame([row(), other, row()], "cold")) == 2
 
 
 def test_the_geometric_mean():

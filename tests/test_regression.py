@@ -79,3 +79,10 @@ def test_what_had_failed_before_and_has_no_row_now_is_not_broken():
     failed = replace(gone, status="wrong", timing={})
     assert [change.verdict for change in changes([there], [there, gone])] == ["tie", "broken"]
     assert [change.verdict for change in changes([there], [there, failed])] == ["tie"]
+
+
+def test_a_contenders_timings_of_two_commands_are_all_held_against():
+    """Else the row that came last would hide that the other became slower."""
+    old, new = timed(1.4, 1.39, 1.41), timed(1.2, 1.19, 1.21)
+    elsewhere = replace(new, asked=["host"], timing={"host": new.timing["cold"]})
+    assert [(change.timing, change.verdict) for change in changes([new, elsewhere], [old])] == [("cold", "slower")]

@@ -20,12 +20,12 @@ R = TypeVar("R", Row, Launch, Stage)
 
 
 def by_problem(rows: Iterable[R]) -> dict[str, list[R]]:
-    """The rows of each problem, of two that measure the same thing the last.
+    """The rows of each problem, of two that measure the same thing on one device the last.
 
     Workloads and contenders stand in the order in which they first came; the problems of a workload by size, as several
     GPUs finish them in any order.
     """
-    latest = {row.key: row for row in rows}
+    latest = {(row.environment.device, row.key): row for row in rows}
     workloads = list(dict.fromkeys(row.workload for row in latest.values()))
     grouped: dict[str, list[R]] = {}
     for row in sorted(latest.values(), key=lambda row: (workloads.index(row.workload), row.problem.shape)):
@@ -66,7 +66,7 @@ def sweeps(rows: Iterable[Row]) -> list[Sweep]:
 
 def contending(rows: Iterable[Row]) -> list[Row]:
     """All but controls, those that run another kernel's config, and those that borrow one although they have one."""
-    return [row for row in rows if not (row.is_control or row.is_matched or row.is_held_out)]
+    return [row for row in rows if row.contends]
 
 
 def leading_timing(rows: Iterable[Row]) -> TimingName | None:
@@ -94,9 +94,12 @@ def passed(rows: Iterable[Row], timing: TimingName | None) -> list[Row]:
 
 
 def timed_together(rows: Sequence[Row], timing: TimingName | None) -> list[Row]:
-    """Of each problem the rows of its last measurement that passed: times of another run, or host, do not compare."""
+    """Of each problem the rows of its last measurement that passed, and has a row of the baseline where any has one:
+    times of another run, or host, do not compare, and a run that was resumed for one contender says little."""
     timed = passed(rows, timing)
-    last = {row.problem.name: row.measurement for row in sorted(timed, key=lambda row: row.time)}
+    by_time = sorted(timed, key=lambda row: row.time)
+    last = {row.problem.name: row.measurement for row in by_time}
+    last |= {row.problem.name: row.measurement for row in by_time if row.is_baseline}
     return [row for row in timed if row.measurement == last[row.problem.name]]
 
 

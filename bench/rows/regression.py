@@ -40,19 +40,24 @@ def changes(
     time the same configs. Where none is known, the noise of the baseline against itself within either run stands for
     it, which is less.
     """
-    before = {(row.problem.name, row.contender): row for row in old}
-    after = {(row.problem.name, row.contender): row for row in new}
+    before, after = ({(row.problem.name, row.contender): row for row in rows} for rows in (old, new))
+    timed_before, timed_after = (
+        {(row.problem.name, row.contender, timing): row for row in rows for timing in row.timing} for rows in (old, new)
+    )
+    asked = {(row.problem.name, row.contender, timing) for row in new for timing in row.asked}
     found = []
     for where, now in after.items():
         if (was := before.get(where)) is None:
             continue
         if now.status == was.status == PASSED:
             for timing in TIMINGS:
-                if timing in now.timing and timing in was.timing:
-                    within = max(was.noise.get(timing, 0.0), now.noise.get(timing, 0.0))
+                if (then := timed_before.get((*where, timing))) is None:
+                    continue
+                if later := timed_after.get((*where, timing)):
+                    within = max(then.noise.get(timing, 0.0), later.noise.get(timing, 0.0))
                     noise = max(within, run_to_run(between_runs or {}, timing))
-                    found.append(_change(*where, timing, was.timing[timing], now.timing[timing], noise))
-                elif timing in now.asked and timing in was.timing:
+                    found.append(_change(*where, timing, then.timing[timing], later.timing[timing], noise))
+                elif (*where, timing) in asked:
                     found.append(Change(*where, timing, None, None, None, "broken", f"not timed: {now.message}"))
         else:
             verdict = "broken" if was.status == PASSED else "repaired" if now.status == PASSED else "failed"
