@@ -499,6 +499,33 @@ def test_a_star_is_for_a_lead_beyond_interval_and_noise(leader, noise, marks):
     assert shown[-1] == f"{BASELINE}{marks[0]}"
 
 
+def test_a_mark_is_for_those_that_contend_beside_the_baseline():
+    resumed = replace(row("triton/cluster", 1, 6.0), noise={"cold": 0.5})
+    rows = [row(), row(VECTOR, 1, 8.0), row(f"{FP32}@triton", 1, 7.0), row("triton/or.control_fold", 1, 7.5), resumed]
+    rows[3] = replace(rows[3], variant="control_fold")
+    names = ["triton/cluster", f"{FP32}@triton", "triton/or.control_fold", f"{VECTOR} *", BASELINE]
+    assert [line[0] for line in tables.problem_table(rows).lines] == names
+    first, *others = tables.overview_table(rows).lines
+    assert [line[0] for line in [first, *others] if line[1].endswith("*")] == [VECTOR]
+
+
+def test_a_contender_that_was_timed_by_two_commands_is_two_lines():
+    again = replace(row(VECTOR, 1, 8.2, timings=("cold", "host")), time="2026-11-22T08:00:00+00:00")
+    lines = tables.problem_table([row(), row(VECTOR, 1, 8.0), again]).lines
+    assert [line[0] for line in lines] == [f"{VECTOR} *", VECTOR, BASELINE]
+
+
+def test_rows_of_two_devices_are_written_and_not_ranked(tmp_path, capsys):
+    other = replace(row(), environment=replace(row().environment, device="NVIDIA H100"))
+    for name, made in (("a.jsonl", row()), ("b.jsonl", other)):
+        tables.write_json([made], tmp_path / name)
+    files = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
+    assert run_command(report.main, files) == 2
+    assert "FILE is of NVIDIA H200 and of NVIDIA H100; accepted: of one GPU" in on_stderr(capsys)
+    assert run_command(report.main, [*files, "--csv", str(tmp_path / "both.csv")]) == 0
+    assert len(pandas.read_csv(tmp_path / "both.csv")) == 2
+
+
 def test_a_page_shows_cold_in_a_graph_beside_cold():
     cold, both = (
         row(timings=("cold",)),

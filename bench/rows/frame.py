@@ -19,7 +19,7 @@ OF_ROW = {
     **{name: f"problem.{name}" for name in ("op", "dtype", "m", "n", "k", "flops", "least_bytes")},
     **{name: name for name in ("contender", "language", "protocol", "variant", "status", "message")},
     **{name: name for name in ("config", "config_source", "not_searched", "borrowed")},
-    **{name: name for name in ("is_baseline", "is_control", "measurement")},
+    **{name: name for name in ("is_baseline", "is_control", "contends", "measurement")},
     "error": "accuracy.times_torch",
     **{name: name for name in ("bitwise_equal", "deterministic", "launches", "workspace_bytes", "time")},
 }
@@ -49,6 +49,7 @@ def frame(rows: Iterable[Row], timing: TimingName | None = None) -> pd.DataFrame
     borrowed          bool: the config is from a search for another problem, or from none
     is_baseline       bool
     is_control        bool
+    contends          bool: a rival of the others, as of Row.contends
     measurement       int64: equal for rows that were timed together
     error             float64: times torch's own error; NaN where not checked
     bitwise_equal     bool or None

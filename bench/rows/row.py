@@ -336,6 +336,11 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
         the kernel with that one, no rival of the others."""
         return self.variant.endswith(BORROWED)
 
+    @property
+    def contends(self) -> bool:
+        """Whether it is a rival of the others: no control, and no config of another kernel or problem."""
+        return not (self.is_control or self.is_matched or self.is_held_out)
+
     def to_json(self) -> dict[str, Any]:
         """As JSON values. An accuracy that was not measured is {}."""
         values = msgspec.to_builtins(self)

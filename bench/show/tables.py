@@ -249,7 +249,8 @@ def problem_table(rows: Sequence[Row]) -> Table:
     energy = any(timing.energy_uj is not None for row in rows for timing in row.timing.values())
     header += ["uJ"] * energy
     header += ["error /\ntorch's", "status", CONFIG]
-    leading = mark_fastest(frame(rows, lead), ["problem"]).set_index("contender") if lead else None
+    marked = mark_fastest(frame(rows, lead), ["problem"]).itertuples() if lead else ()
+    marks = {(line.contender, line.time): fastest_mark(line) for line in marked}
     lines, best = [], set()
     for index, row in enumerate(rows):
         cells = [_latency(row.timing.get(timing), quartiles=timing == lead) for timing in measured]
@@ -264,7 +265,7 @@ def problem_table(rows: Sequence[Row]) -> Table:
             spent = next((timing.energy_uj for timing in row.timing.values() if timing.energy_uj is not None), None)
             cells += ["" if spent is None else f"{spent:.0f}"]
         name = row.contender
-        if leading is not None and name in leading.index and (mark := fastest_mark(leading.loc[name])):
+        if mark := marks.get((name, row.time)):
             best.add(index)
             name += mark
         lines.append([name, row.protocol, *cells, _times_torch(row), row.status, _searched_text(row)])
@@ -414,16 +415,20 @@ def searches_table(found: Mapping[str, Sequence[SearchRecord]]) -> Table:
 
 def mark_fastest(lines: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """The lines that passed and were timed, with two columns. fastest: whether it leads its group alone, as of
-    queries.leads. joint: whether it is one of several of which none does."""
+    queries.leads. joint: whether it is one of several of which none does. Of those that contend, and were timed
+    together with the baseline where it was timed."""
     timed = lines[(lines.status == PASSED) & lines.median_us.notna()]
-    leaders = timed.loc[timed.groupby(list(by), observed=True).median_us.idxmin()]
+    groups = [timed[name] for name in by]
+    beside = timed.measurement.where(timed.is_baseline).groupby(groups, observed=True).transform("last")
+    rivals = timed[timed.contends & (timed.measurement == beside.fillna(timed.measurement))]
+    leaders = rivals.loc[rivals.groupby(list(by), observed=True).median_us.idxmin()]
     columns = [*by, "median_us", "speedup_low", "least_lead"]
-    held = timed.reset_index().merge(leaders[columns], on=list(by), suffixes=("", "_lead")).set_index("index")
+    held = rivals.reset_index().merge(leaders[columns], on=list(by), suffixes=("", "_lead")).set_index("index")
     near = (held.speedup_high >= held.speedup_low_lead) | (
         held.median_us <= held.median_us_lead * (1 + held.least_lead_lead)
     )
-    near = near.reindex(timed.index).astype(bool)
-    alone = near.groupby([timed[name] for name in by], observed=True).transform("sum") == 1
+    near = near.reindex(timed.index, fill_value=False).astype(bool)
+    alone = near.groupby(groups, observed=True).transform("sum") == 1
     return timed.assign(fastest=near & alone, joint=near & ~alone)
 
 
