@@ -249,7 +249,10 @@ def measure(
     timing = Timing(baseline)
 
     def row(kernel: Kernel, result: Result) -> Row:
-        return _row(workload, problem, kernel, result, timing, versions, options)
+        beside = contenders.counterpart(kernel.full_name)
+        if beside not in results or results[beside].status != PASSED:
+            beside = None  # its samples are there still, where it failed in another mode
+        return _row(workload, problem, kernel, result, timing, beside, versions, options)
 
     asked = {kernel.full_name: kernel for kernel in kernels}
     is_timed = options.torch_device.type == "cuda" and bool(options.timings)
@@ -310,7 +313,7 @@ def check(
     for index, answer in children.completed(_check, calls, seconds):
         kernel = kernels[index]
         result = answer if isinstance(answer, Result) else _result_of(_death(answer, kernel.full_name))
-        yield _row(workload, problem, kernel, result, timing, versions, options)
+        yield _row(workload, problem, kernel, result, timing, None, versions, options)
 
 
 def _environment(device: torch.device, *, announce: Announce) -> EnvironmentRecord:
@@ -464,7 +467,7 @@ def _see_timelines(
                 child, partial(_is_timelines, names=running), _timelines, problem, configs, options.torch_device
             )
         except Died as death:
-            answer = _failure(death) if death.forged and death.running in running else death.message
+            answer = _failure(death) if death.running in running else death.message
         if isinstance(answer, dict):
             timing.timeline_us = answer
             return
@@ -484,9 +487,11 @@ def _row(
     kernel: Kernel,
     result: Result,
     timing: Timing,
+    beside: str | None,
     versions: EnvironmentRecord,
     options: Options,
 ) -> Row:
+    """beside: the contender that it is held against."""
     passed = result.status in (PASSED, SUSPICIOUS)
     accuracy = AccuracyRecord()
     if result.accuracy is not None:
@@ -517,9 +522,7 @@ def _row(
         deterministic=kernel.deterministic,
         workspace_bytes=result.workspace_bytes,
         launches=kernel.launches,
-        against=timing.against(kernel.full_name, contenders.counterpart(kernel.full_name), options.seed)
-        if passed
-        else {},
+        against=timing.against(kernel.full_name, beside, options.seed) if passed else {},
         floor=timing.floor() if passed else {},
         noise=timing.noise() if passed else {},
         order_seeds=timing.order_seeds() if passed else {},
@@ -661,17 +664,23 @@ def _time(
 def _timelines(
     problem: Problem, configs: dict[str, dict[str, Any] | None], device: torch.device, *, announce: Announce
 ) -> dict[str, float] | Failure | str:
-    """Microseconds that the GPU is busy in one call, by contender; the first that is wrong; or why none can be seen."""
-    clock, entrants = clock_of(device), []
+    """Microseconds that the GPU is busy in one call, by contender; the first that fails; or why none can be seen."""
+    clock, entrants, current = clock_of(device), [], None
+
+    def track(name: str) -> None:
+        nonlocal current
+        current = name
+        announce(name)
+
     for name, fields in configs.items():
         kernel = contenders.find(name)
         entrants.append(timed(name, kernel, problem, None if fields is None else kernel.config_from(fields), device))
     try:
-        return timelines(entrants, profiled, partial(clock.read, 0, 1), announce)
+        return timelines(entrants, profiled, partial(clock.read, 0, 1), track)
     except NotTimed as wrong:
         return Failure(wrong.contender, WRONG, wrong.reason)
     except Exception as error:
-        return first_line(error)
+        return first_line(error) if current is None else Failure(current, *status_of(error))
 
 
 def status_of(error: Exception) -> tuple[Status, str]:

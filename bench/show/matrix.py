@@ -82,22 +82,24 @@ def matched(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
     config            whose config both ran, of PAIR, or 'own' where each ran its own
     ratio, low, high  the second language's speed over the first's, with its 95 % interval
     tie               whether the interval spans 1, or the ratio lies within the noise floor of 1
-    former            whether the second language's own config is of a search of a former kernel, or that ran out of
-                      time
+    former            whether a config is of a search of a former kernel, or that ran out of time; of 'own', either's
     """
+    beside = {(row.measurement, row.contender): row for row in rows if row.status == PASSED}
     lines = []
     for row in rows:
         if row.status != PASSED or (found := row.against.get(timing)) is None:
             continue
-        if not row.is_matched and (row.language != PAIR[1] or row.borrowed):
-            continue  # the same comparison from the other side, or one of searches
+        other = beside.get((row.measurement, found.contender))
+        if other is None or (not row.is_matched and (row.language != PAIR[1] or row.borrowed or other.borrowed)):
+            continue  # against one that failed, the same comparison from the other side, or one of searches
+        former = row.not_searched or (not row.is_matched and other.not_searched)
         second = row.language == PAIR[1]
         ratio, low, high = (
             (found.ratio, found.low, found.high) if second else (1 / found.ratio, 1 / found.high, 1 / found.low)
         )
         name, _, config = row.contender.partition("/")[2].partition("@")
         tie = low <= 1 <= high or abs(1 - ratio) <= row.noise.get(timing, 0.0)
-        lines.append([name, row.protocol, row.problem.name, config or "own", ratio, low, high, tie, row.not_searched])
+        lines.append([name, row.protocol, row.problem.name, config or "own", ratio, low, high, tie, former])
     columns = ["kernel", "protocol", "problem", "config", "ratio", "low", "high", "tie", "former"]
     return pd.DataFrame(lines, columns=columns)
 
