@@ -364,15 +364,16 @@ def test_the_timeline_is_of_calls_on_refilled_sets():
     held, kernel = Rotation(PROBLEM, CPU, 4), find("torch/mm")
     sets = held.arguments(kernel, None)
     playing = Timed("mm", kernel.launch, sets, None, lambda places: held.refill(kernel, places))
-    seen, evicted = [], []
+    seen, evicted, announced = [], [], []
 
     def profile(work):
         work()
-        seen.append([of.kwargs["out"].isnan().any().item() for of in sets])
+        seen.append((announced[-1:], [of.kwargs["out"].isnan().any().item() for of in sets]))
         return [(0.0, 30.0), (20.0, 40.0)]
 
-    assert timeline.timelines([playing], profile, lambda: evicted.append(True), lambda name: None) == {"mm": 4.0}
-    assert seen == [[False] * 4] and evicted == [True]
+    assert timeline.timelines([playing], profile, lambda: evicted.append(True), announced.append) == {"mm": 4.0}
+    assert [names for names, _ in seen] == [[], ["mm"]], "whether the profiler sees anything is asked for nobody"
+    assert seen[1][1] == [False] * 4 and evicted == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -398,14 +399,34 @@ def test_what_is_done_under_the_profiler_is_judged(monkeypatch, under, why):
         return kernel.launch(*args, out=out, **options)
 
     def profile(work):
-        watched.append(True)
-        work()
+        if work is not evict:
+            watched.append(True)
+            work()
         return [(0.0, 30.0)]
+
+    def evict():
+        pass
 
     playing = entered(fn, held, kernel)
     with pytest.raises(NotTimed, match=why) as caught:
-        timeline.timelines([playing], profile, lambda: None, lambda name: None)
+        timeline.timelines([playing], profile, evict, lambda name: None)
     assert caught.value.wrong
+
+
+@pytest.mark.parametrize("by_a_contender", [True, False])
+def test_what_fails_under_the_profiler_is_its_contenders_fault(monkeypatch, by_a_contender):
+    """Else one who raises there would have nobody's timeline seen."""
+
+    def timelines(entrants, profile, evict, announce):
+        if by_a_contender:
+            announce("triton/atomic")
+        raise RuntimeError("torch.profiler saw no kernel")
+
+    monkeypatch.setattr(worker, "timelines", timelines)
+    monkeypatch.setattr(worker, "clock_of", lambda device: FakeDevice())
+    found = worker._timelines(PROBLEM, {}, CPU, announce=lambda name: None)
+    failed = Failure("triton/atomic", "crashed", "RuntimeError: torch.profiler saw no kernel")
+    assert found == (failed if by_a_contender else "RuntimeError: torch.profiler saw no kernel")
 
 
 @pytest.mark.parametrize("l2_bytes", [0, 1 << 16, 70_001])

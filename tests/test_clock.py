@@ -497,8 +497,10 @@ def test_the_rounds_that_are_judged_are_drawn_anew():
         time_together([playing], "host", 6, device)
         return tuple(len(calls) - place for place in places)
 
-    drawn = [judged() for _ in range(10)]
-    assert {len(places) for places in drawn} == {clock.JUDGED_ROUNDS} and len(set(drawn)) > 1
+    drawn = [judged() for _ in range(40)]
+    assert len(set(drawn)) > 1
+    # Who has been judged often enough may be judged again: else its frames would tell that the rest is not.
+    assert min(map(len, drawn)) == clock.JUDGED_ROUNDS < max(map(len, drawn))
 
 
 @pytest.mark.parametrize("mode", ["cold", "host"])

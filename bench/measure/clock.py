@@ -16,7 +16,7 @@ an empty queue. A round whose SM clock was low against the run's median is measu
 No contender knows the numbers that it is timed on: a turn begins with new numbers in its argument sets and with outputs
 that hold no answer, and what works before its window shows on the GPU's timeline. What each call returns is copied as
 soon as its window ends; the launches of a graph have outputs of their own, as many as there are argument sets. In
-JUDGED_ROUNDS rounds, drawn in secret, the copies are judged; no contender can tell these rounds from the others. So
+JUDGED_ROUNDS rounds at least, drawn for each contender when its turn is over, the copies are judged. So
 work that is skipped, kept from earlier, or on its way on another stream or thread when its window ends, is wrong.
 """
 
@@ -232,9 +232,21 @@ def _time_together(
     timer = modes[mode](contenders, device, announce)
     order_seed = secrets.randbits(32)
     drawn = orders(len(contenders), rounds, order_seed)
-    judged = set(secrets.SystemRandom().sample(range(rounds), min(rounds, JUDGED_ROUNDS)))
+    due = {contender.name: min(rounds, JUDGED_ROUNDS) for contender in contenders}
 
-    def round_(index: int, is_judged: bool, is_first: bool = False) -> tuple[dict[str, list[float]], list[Reading]]:
+    def is_judged(name: str, left: int) -> bool:
+        """Drawn after the turn, as a contender could read from this frame what was drawn before. Nor is it ever certain
+        that a turn is not judged: that, too, could be read."""
+        if not (left and due[name]):
+            return secrets.randbelow(rounds) < JUDGED_ROUNDS
+        drawn = secrets.randbelow(left) < due[name]
+        due[name] -= drawn
+        return drawn
+
+    def round_(
+        index: int, left: int | None = None, is_first: bool = False
+    ) -> tuple[dict[str, list[float]], list[Reading]]:
+        """left: the rounds to come, with this one; 0 of a round that is measured again. None: nothing is judged."""
         before = device.reading()
         times = {}
         for position in drawn[index]:
@@ -242,7 +254,7 @@ def _time_together(
             announce(contender.name)
             with threads_counted(contender, native=not is_first):
                 times[contender.name], results = timer.turn(contender)
-            if is_judged:
+            if left is not None and is_judged(contender.name, left):
                 judge(contender, results)
             del results
             if reason := seals.broken():
@@ -252,15 +264,15 @@ def _time_together(
         return times, [reading for reading in (before, device.reading()) if reading is not None]
 
     warm_until = device.now() + WARM_UP_S
-    round_(0, is_judged=False, is_first=True)
+    round_(0, is_first=True)
     while device.now() < warm_until:
-        round_(0, is_judged=False)
+        round_(0)
 
-    kept = [round_(index, index in judged) for index in range(rounds)]
+    kept = [round_(index, left=rounds - index) for index in range(rounds)]
     repeated = 0
     while repeated < rounds and (low := _low_rounds([readings for _, readings in kept])):
         for index in low[: rounds - repeated]:
-            kept[index] = round_(index, index in judged)
+            kept[index] = round_(index, left=0)
             repeated += 1
 
     clocks = Clocks(

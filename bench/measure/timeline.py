@@ -16,6 +16,7 @@ from triton_vs_tilus.bench.measure.seals import seal
 
 CALLS = 10
 JUDGED_CALLS = 2  # drawn in secret
+WAITS = {"Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"}  # as Kineto names them; no kernel's names
 
 
 def busy_us(intervals: Iterable[tuple[float, float]]) -> float:
@@ -37,9 +38,12 @@ def timelines(
     argument set of its own where there are as many.
 
     profile: as `profiled`. evict: enqueues a read of more memory than L2 holds. Raises NotTimed for the first contender
-    whose result is wrong, that leaves threads running, or that replaces what it is measured by.
+    whose result is wrong, that leaves threads running, or that replaces what it is measured by; what `profile` and the
+    calls raise. Before a contender is announced that is the profiler's fault, and else that of the contender, who may
+    notice that it is watched.
     """
     found, seals = {}, seal()
+    profile(evict)
     for timed in contenders:
         announce(timed.name)
         places = [index % len(timed.argument_sets) for index in range(CALLS)]
@@ -70,7 +74,7 @@ def profiled(work: Callable[[], Any]) -> list[tuple[float, float]]:
     intervals = [
         (event.time_range.start, event.time_range.end)
         for event in profiler.events()
-        if event.device_type == torch.autograd.DeviceType.CUDA and "Sync" not in event.name
+        if event.device_type == torch.autograd.DeviceType.CUDA and event.name not in WAITS
     ]
     if not intervals:
         raise RuntimeError("torch.profiler saw no kernel: CUPTI is missing, or another profiler has it")
