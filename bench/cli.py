@@ -402,14 +402,17 @@ def chosen_contenders(args: argparse.Namespace, ops: Collection[str] | None = No
 
 def chosen_options(args: argparse.Namespace, device: int = 0) -> "Options":
     """How to measure on the CUDA device of this index. Raises UsageError."""
+    from triton_vs_tilus.bench.measure.stats import LEAST_ROUNDS
     from triton_vs_tilus.bench.measure.worker import Options
     from triton_vs_tilus.bench.rows.row import TIMINGS
 
     timings = tuple(dict.fromkeys((args.timing or "cold,graph").split(",")))
     if not set(timings) <= set(TIMINGS):
         raise UsageError(f"--timing is {args.timing!r}; accepted: of {', '.join(TIMINGS)}, with commas between")
-    if args.rounds is not None and args.rounds < 1:
-        raise UsageError(f"--rounds is {args.rounds}; accepted: 1 and more")
+    if args.rounds is not None and args.rounds < LEAST_ROUNDS:
+        raise UsageError(
+            f"--rounds is {args.rounds}; accepted: {LEAST_ROUNDS} and more, else there is no 95 % interval"
+        )
     if args.energy and "graph" not in timings:
         raise UsageError(f"--energy needs graph in --timing, which is {args.timing!r}")
     rounds = Options.rounds if args.rounds is None else args.rounds

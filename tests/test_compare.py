@@ -747,7 +747,7 @@ def test_without_a_gpu_candidates_are_checked_for_real(tmp_path):
 def test_on_a_gpu_candidates_are_timed_for_real(tmp_path):
     (tmp_path / "brought.py").write_text(CANDIDATES)
     candidates = [word for name in ("right", "wrong", "dies") for word in ("--candidate", f"brought.py:{name}")]
-    shapes = ["--shape", "16x64x512", "--only", "candidate", "--only", VECTOR, "--rounds", "4"]
+    shapes = ["--shape", "16x64x512", "--only", "candidate", "--only", VECTOR, "--rounds", "6"]
     made = script(*shapes, *candidates, "--timing", "cold,graph,warm,host", "--output", "rows.jsonl", cwd=tmp_path)
     assert made.returncode == 1, made.stderr
     rows = {made_row.contender.rpartition(":")[2]: made_row for made_row in read_rows(tmp_path / "rows.jsonl")}
