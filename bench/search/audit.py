@@ -56,16 +56,17 @@ def falls(latencies: Iterable[Latency]) -> list[Fall]:
 
 
 def searches(of: Iterable[Fall]) -> list[str]:
-    """The commands that search their fewer tokens again, one a kernel. Without a config that a name gives itself
-    (`@s4`), or takes from another kernel (`@tilus`): those are not searched."""
+    """The commands that search their fewer tokens again, one a kernel, and with it its twin in the other language: a
+    longer search of one alone would favour it. Without a config that a name gives itself (`@s4`), or takes from another
+    kernel (`@tilus`): those are not searched."""
     names: dict[str, set[str]] = {}
     for fall in of:
         if "@" not in fall.contender:
-            names.setdefault(fall.contender, set()).add(fall.fewer.name)
+            twins = sorted({fall.contender, contenders.counterpart(fall.contender) or fall.contender})
+            names.setdefault(" ".join(f"--only {name}" for name in twins), set()).add(fall.fewer.name)
     return [
-        f"python bench/compare.py --only {contender} {' '.join(f'--problem {name}' for name in sorted(problems))} "
-        "--tune full"
-        for contender, problems in sorted(names.items())
+        f"python bench/compare.py {only} {' '.join(f'--problem {name}' for name in sorted(problems))} --tune full"
+        for only, problems in sorted(names.items())
     ]
 
 
@@ -91,8 +92,9 @@ def of_rows(rows: Iterable[Row]) -> list[Latency]:
 @dataclass
 class Searched:
     """How a kernel's entries were found: `whole` of the space, a `part` of it, of a former kernel or space (`stale`),
-    or nobody knows (`unknown`); out_of_time: of all of these. seconds: of checking and timing, of all whose searches
-    told; build_seconds: of building, likewise."""
+    or nobody knows (`unknown`); out_of_time: of all of these; alone: of problems that its twin in the other language
+    has no entry for. seconds: of checking and timing, of all whose searches told; build_seconds: of building, likewise.
+    """
 
     entries: int = 0
     whole: int = 0
@@ -100,6 +102,7 @@ class Searched:
     stale: int = 0
     unknown: int = 0
     out_of_time: int = 0
+    alone: int = 0
     seconds: float = 0.0
     build_seconds: float = 0.0
 
@@ -122,10 +125,15 @@ class Searched:
 
 def searched(slug: str) -> dict[str, Searched]:
     """By kernel."""
+    table = tuned.table(slug)
     found: dict[str, Searched] = {}
-    for name, entries in tuned.table(slug).items():
+    for name, entries in table.items():
+        counts = found[name] = Searched()
         for entry in entries:
-            found.setdefault(name, Searched()).add(contenders.find_or_none(name), entry)
+            counts.add(contenders.find_or_none(name), entry)
+        if twin := contenders.counterpart(name):
+            of_twin = [entry["problem"] for entry in table.get(twin, [])]
+            counts.alone = sum(entry["problem"] not in of_twin for entry in entries)
     return found
 
 

@@ -41,10 +41,10 @@ def first_tries(kernel: Kernel, problem: Problem, budget: Budget, slug: str) -> 
 
 def sample(kernel: Kernel, problem: Problem, count: int, slug: str) -> list[Config]:
     """At most `count` different configs: the heuristic's, the tuned ones of this problem, on other GPUs too, and of the
-    nearest problems, and a random part of the rest of the space. The known ones are at most half. The part depends on
-    the problem alone, is the same in both languages where both can run it, and holds as many configs of one way to feed
-    a tile as of another, and of each as many different compilations as it has room for, first those whose blocks fill
-    the GPU."""
+    nearest problems, and a random part of the rest of the space. The known ones are at most half. The part holds as
+    many configs of one way to feed a tile as of another, and of each as many different compilations as it has room for,
+    first those whose blocks fill the GPU. Which of one way come first depends on the problem alone and not on the
+    language; how many do, on what the language knows and how many ways it has."""
     first = _known(kernel, problem, slug)[: max(1, count // 2)]
     rest = [config for config in kernel.configs(problem) if config not in first]
     return first + _spread(rest, problem)[: count - len(first)]
