@@ -138,6 +138,19 @@ def test_time_is_kept_to_and_told():
     assert found.config is not None and "stopped by time" in str(found)
 
 
+def test_a_search_that_came_to_its_end_was_not_ended_by_time():
+    seconds = [0.0]
+
+    def timing(configs, rounds):
+        seconds[0] += 20
+        return times_of(configs, rounds)
+
+    race = Race(Budget(80, 10), lambda config: None, timing, SPACE[:FINALISTS], lambda: seconds[0])
+    race.enter(SPACE[:FINALISTS], {})
+    assert (race.result.seconds, race.result.out_of_time) == (20, False)
+    assert race.late() and race.result.out_of_time  # had there been more to do
+
+
 def test_a_winner_that_does_not_hold_is_passed_over():
     def timing(configs, rounds):
         if rounds == CONFIRMING_ROUNDS and configs[0].num_warps == 1:
@@ -567,9 +580,10 @@ def test_what_led_in_a_kept_search_of_the_other_language_is_tried_too(in_process
     assert asked[0] == [kept]
 
 
-def test_out_of_time_nothing_is_refined(in_process, monkeypatch):
+@pytest.mark.parametrize("a_stage_s", [20, 8])  # of four stages, out of 30 s
+def test_out_of_time_nothing_is_refined(in_process, monkeypatch, a_stage_s):
     def time(trial, configs, rounds):
-        seconds[0] += 20
+        seconds[0] += a_stage_s
         return times_of(configs, rounds)
 
     seconds = [0.0]

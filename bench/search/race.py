@@ -37,7 +37,7 @@ class SearchResult:
     failed        the reason why a config is out, by config in words
     seconds       spent on checking and timing; building is not counted, as it says nothing about the kernel
     build_seconds of the processes that built, together; near 0 for what was in a cache
-    out_of_time   whether the budget's seconds ended it
+    out_of_time   whether the budget's seconds ended it before all was checked, timed and refined
     config        the winner; None where no config passed
     confirmed_us  the winner's cold time in microseconds, from samples that it was not chosen by
     """
@@ -120,8 +120,7 @@ class Race:
 
         def late() -> bool:
             result.seconds = before + self.now() - start
-            result.out_of_time = result.out_of_time or result.seconds > self.budget.seconds
-            return result.out_of_time
+            return self.late()
 
         right = []
         for config in configs:
@@ -143,7 +142,13 @@ class Race:
                 ranking = self._ranked([config for _, config in ranking[: max(FINALISTS, len(ranking) // 3)]], rounds)
             self.leaders = [config for _, config in ranking]
         result.untried = len(self._untried)
-        late()
+        result.seconds = before + self.now() - start
+
+    def late(self) -> bool:
+        """Whether the budget's seconds are used up. To be asked where something is left to do: the result then says
+        that they ended it."""
+        self.result.out_of_time = self.result.out_of_time or self.result.seconds > self.budget.seconds
+        return self.result.out_of_time
 
     def confirmed(self) -> SearchResult:
         """The result, with the fastest leader that survives being timed alone."""

@@ -106,12 +106,13 @@ def tune(
     def refined(kernel: Kernel) -> list[Config]:
         race = races[kernel.full_name]
         allowed = tries(kernel, problem, limit)
-        left = 0 if race.result.out_of_time or allowed is None else max(0, allowed - len(race.entered))
+        left = 0 if allowed is None else max(0, allowed - len(race.entered))
         near: list[Config] = []
         siblings = [config for name in siblings_of(kernel) for config in leader(name)]
         for leaders in (leader(twin_of(kernel)), siblings):
             near += neighbours(kernel, problem, leaders, race.entered.union(near), left // REFINING)
-        return near + neighbours(kernel, problem, race.leaders, race.entered.union(near), left - len(near))
+        near += neighbours(kernel, problem, race.leaders, race.entered.union(near), left - len(near))
+        return [] if near and race.late() else near
 
     enter({kernel.full_name: first_tries(kernel, problem, limit, slug) for kernel in racing})
     enter({kernel.full_name: refined(kernel) for kernel in racing})
