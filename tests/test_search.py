@@ -18,6 +18,7 @@ from triton_vs_tilus.bench import workloads
 from triton_vs_tilus.bench.contenders import all_contenders, find
 from triton_vs_tilus.bench.measure.clock import Arguments, NotTimed, Timed
 from triton_vs_tilus.bench.measure.process import Child, Died
+from triton_vs_tilus.bench.rows.environment import environment
 from triton_vs_tilus.bench.rows.row import EnvironmentRecord, ProblemRecord, SearchRecord
 from triton_vs_tilus.bench.search import build, cache, search
 from triton_vs_tilus.bench.search.build import builders
@@ -215,8 +216,8 @@ def test_leaders_stand_where_nobody_else_enters():
 
 
 @pytest.fixture
-def in_process(tuned_tables, tmp_path, monkeypatch):
-    """tune without a device: what is built at each stage, by kernel."""
+def building(tuned_tables, tmp_path, monkeypatch):
+    """All is built at once: what at each stage, by kernel."""
 
     def built(problem, chosen, *_):
         stages.append(dict(chosen))
@@ -225,8 +226,17 @@ def in_process(tuned_tables, tmp_path, monkeypatch):
     stages = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(search, "build_all", built)
-    monkeypatch.setattr(search._Trial, "check", lambda trial, config: None)
     return stages
+
+
+@pytest.fixture
+def in_process(building, monkeypatch):
+    """tune without a device, where every config is right: what is built at each stage, by kernel."""
+    monkeypatch.setattr(search._Trial, "check", lambda trial, config: None)
+    return building
+
+
+HERE = EnvironmentRecord(device="none")
 
 
 class InProcess:
@@ -234,14 +244,15 @@ class InProcess:
 
     deadline_s = 1
 
-    def call(self, function, *_):
-        return (EnvironmentRecord(device="none"), "none") if function is search._identity else None
+    def call(self, *_):
+        return None
 
 
-def tuned_here(*kernels) -> dict[str, SearchResult]:
-    child, device = InProcess(), torch.device("cuda")
+def tuned_here(*kernels, child=None) -> dict[str, SearchResult]:
+    child = child or InProcess()
     with builders(1) as children:
-        return search.tune(PROBLEM, kernels, "quick", child=child, builders=children, device=device)
+        how = {"child": child, "builders": children, "device": torch.device("cuda"), "versions": HERE}
+        return search.tune(PROBLEM, kernels, "quick", **how)
 
 
 def test_a_leader_of_the_other_language_is_matched_first():
@@ -529,7 +540,9 @@ def test_a_config_of_a_search_is_judged(monkeypatch):
 @pytest.mark.parametrize("running", ["1", None])
 def test_a_config_that_ends_the_process_is_out(running):
     class Dying:
-        def call(self, *given):
+        def call(self, function, *given):
+            if function is search._prepare:
+                return
             raise Died("killed by SIGSEGV", running, timed_out=False)
 
     trial = search._Trial(Dying(), PROBLEM, "triton/made_up", torch.device("cuda"), 0)
@@ -537,6 +550,49 @@ def test_a_config_that_ends_the_process_is_out(running):
     with pytest.raises(Lost) as lost:
         trial.time(SPACE[:3], 5)
     assert (lost.value.config, lost.value.reason) == (SPACE[int(running or 0)], "killed by SIGSEGV")
+
+
+class OnAClock(InProcess):
+    """Takes 20 s to prepare a new process and a quarter of one to check; `ends` are the configs that it dies of.
+    `fault` is found in each config, `unprepared` raised for lack of a process."""
+
+    def __init__(self, ends=(), fault=None, unprepared=None):
+        self.ends, self.fault, self.unprepared = ends, fault, unprepared
+        self.seconds, self.prepared, self.asked = 0.0, False, Counter()
+
+    def call(self, function, problem, *given):
+        self.asked[function] += 1
+        if function is search._prepare:
+            if self.unprepared:
+                raise self.unprepared
+            self.seconds += 0 if self.prepared else 20
+            self.prepared = True
+            return None
+        assert self.prepared
+        if function is search._time:
+            return times_of(given[1], given[2])
+        self.seconds += 0.25
+        if given[1] in self.ends:
+            self.prepared = False
+            raise Died("killed by SIGSEGV", given[0], timed_out=False)
+        return self.fault
+
+
+def test_a_new_process_after_a_death_takes_none_of_the_kernels_time(building, monkeypatch):
+    child = OnAClock(ends=SPACE)
+    monkeypatch.setattr(search, "monotonic", lambda: child.seconds)
+    found = tuned_here(made_up(), child=child)["triton/made_up"]
+    assert child.seconds > 40 * 20 and (found.tried, found.seconds, found.out_of_time) == (64, 16.0, False)
+
+
+def test_where_no_process_can_be_prepared_a_kernel_costs_one_and_the_rest_goes_on(building):
+    """As where the problem leaves no memory for a second process on the GPU."""
+    child = OnAClock(unprepared=Died("OutOfMemoryError: CUDA out of memory", None, timed_out=False))
+    kernels = made_up("one"), made_up("other")
+    results = tuned_here(*kernels, child=child)
+    assert child.asked == {search._prepare: 2} and results.keys() == {kernel.full_name for kernel in kernels}
+    for found in results.values():
+        assert found.config is None and set(found.failed.values()) == {"OutOfMemoryError: CUDA out of memory"}
 
 
 def test_a_finished_search_is_kept_and_one_of_anothers_configs_is_not_made(in_process, monkeypatch):
@@ -553,8 +609,7 @@ def test_a_config_may_hang_for_as_long_as_the_search_may_take_and_no_longer(in_p
     for deadline_s in (1.0, 1000.0):
         child = InProcess()
         child.deadline_s = deadline_s
-        with builders(1) as children:
-            search.tune(PROBLEM, [made_up()], "quick", child=child, builders=children, device=torch.device("cuda"))
+        tuned_here(made_up(), child=child)
         assert child.deadline_s == min(deadline_s, search.BUDGETS["quick"].seconds)
 
 
@@ -588,7 +643,7 @@ def test_out_of_time_nothing_is_refined(in_process, monkeypatch, a_stage_s):
 
     seconds = [0.0]
     monkeypatch.setattr(search._Trial, "time", time)
-    monkeypatch.setattr(search, "Race", lambda *given: Race(*given, now=lambda: seconds[0]))
+    monkeypatch.setattr(search._Trial, "now", lambda trial: seconds[0])
     found = tuned_here(made_up())["triton/made_up"]
     assert found.out_of_time and in_process[1] == {"triton/made_up": []}
 
@@ -610,7 +665,7 @@ def test_what_a_search_used_is_told_where_a_run_is_shown(capsys):
 def test_a_search_needs_a_gpu():
     child, device = InProcess(), torch.device("cpu")
     with builders(1) as children, pytest.raises(ValueError, match="CUDA"):
-        search.tune(PROBLEM, [made_up()], "quick", child=child, builders=children, device=device)
+        search.tune(PROBLEM, [made_up()], "quick", child=child, builders=children, device=device, versions=HERE)
 
 
 def test_kept_searches_come_back(tmp_path, tuned_tables):
@@ -702,10 +757,8 @@ def test_a_quick_search_on_the_device(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kernel, device = find("triton/decompose_k.vector"), torch.device("cuda", torch.cuda.current_device())
     with Child(60) as child, builders(60) as children:
-        found, again = (
-            search.tune(PROBLEM, [kernel], "quick", child=child, builders=children, device=device)[kernel.full_name]
-            for _ in range(2)
-        )
+        how = {"child": child, "builders": children, "device": device, "versions": environment(device)}
+        found, again = (search.tune(PROBLEM, [kernel], "quick", **how)[kernel.full_name] for _ in range(2))
     assert found.config is not None and found.confirmed_us > 0
     assert found.tried == BUDGETS["quick"].configs or found.out_of_time
     assert again == found

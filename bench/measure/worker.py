@@ -256,7 +256,7 @@ def measure(
 
     asked = {kernel.full_name: kernel for kernel in kernels}
     is_timed = options.torch_device.type == "cuda" and bool(options.timings)
-    searched = _searched(problem, kernels, options, searching, builders)
+    searched = _searched(problem, kernels, options, searching, builders, versions)
     results: dict[str, Result] = {}
     for name in dict.fromkeys([baseline, *asked] if is_timed else asked):
         found = searched.get(asked[name].tuned_as or name) if name in asked else None
@@ -322,7 +322,12 @@ def _environment(device: torch.device, *, announce: Announce) -> EnvironmentReco
 
 
 def _searched(
-    problem: Problem, kernels: Sequence[Kernel], options: Options, searching: Child, builders: Children
+    problem: Problem,
+    kernels: Sequence[Kernel],
+    options: Options,
+    searching: Child,
+    builders: Children,
+    versions: EnvironmentRecord,
 ) -> dict[str, SearchResult]:
     if options.tune == "off":
         return {}
@@ -333,6 +338,7 @@ def _searched(
         child=searching,
         builders=builders,
         device=options.torch_device,
+        versions=versions,
     )
 
 

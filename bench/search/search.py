@@ -14,13 +14,15 @@
 
 A part holds most tiles with one split only, one that fills the GPU where there is one; refining is where a tile's
 splits are compared. Checking and timing run in a process that may die; the config it died of is out, the rest go on in
-a new one. A kernel's time covers checking and timing. Building is not counted, as it says nothing about the kernel;
-but for the CUDA that tilus writes again, to find what was built: less than 0.1 s a config.
+a new one. A kernel's time covers checking and timing. Building is not counted, nor is the start of a process, as they
+say nothing about the kernel; but the CUDA is that tilus writes again, to find what was built: less than 0.1 s a config.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any
 
 import torch
 
@@ -29,7 +31,6 @@ from triton_vs_tilus.bench.measure.clock import Announce, NotTimed, first_line, 
 from triton_vs_tilus.bench.measure.process import Child, Children, Died
 from triton_vs_tilus.bench.measure.rotation import clock_of, launcher, referee_of, timed
 from triton_vs_tilus.bench.measure.stats import summary
-from triton_vs_tilus.bench.rows.environment import environment
 from triton_vs_tilus.bench.rows.row import EnvironmentRecord
 from triton_vs_tilus.bench.search import cache
 from triton_vs_tilus.bench.search.build import build_all
@@ -50,6 +51,7 @@ def tune(
     child: Child,
     builders: Children,
     device: torch.device,
+    versions: EnvironmentRecord,
     seed: int = 0,
 ) -> dict[str, SearchResult]:
     """A search per kernel that has configs of its own for this problem, by full name.
@@ -57,14 +59,15 @@ def tune(
     budget    a key of BUDGETS
     child     checks and times; its deadline is at most the budget's seconds from here on
     builders  compile
+    versions  the environment of the device
 
-    Results are kept in the user's cache (search.cache), and taken from there. Raises ValueError on a device without a
-    clock.
+    Of a search whose processes cannot be prepared no config passes. Results are kept in the user's cache
+    (search.cache), and taken from there. Raises ValueError on a device without a clock.
     """
     if device.type != "cuda":
         raise ValueError(f"device is {device}; accepted: a CUDA device, as configs are compared by their time")
     limit = BUDGETS[budget]
-    versions, slug = child.call(_identity, device)
+    slug = tuned.device_slug(versions.device)
     results: dict[str, SearchResult] = {}
     paths = {
         kernel.full_name: cache.path_of(kernel, problem, budget, versions)
@@ -81,14 +84,13 @@ def tune(
             racing.append(kernel)
     trials = [_Trial(child, problem, kernel.full_name, device, seed) for kernel in racing]
     spaces = {kernel.full_name: kernel.configs(problem) for kernel in racing}
-    races = {trial.name: Race(limit, trial.check, trial.time, spaces[trial.name]) for trial in trials}
+    races = {trial.name: Race(limit, trial.check, trial.time, spaces[trial.name], trial.now) for trial in trials}
     child.deadline_s = min(child.deadline_s, limit.seconds)
 
     def enter(chosen: dict[str, list[Config]]) -> None:
         not_built, seconds = build_all(problem, chosen, builders, device)
         for name, configs in chosen.items():
             races[name].result.build_seconds += seconds[name]
-            child.call(_prepare, problem, device, seed)
             races[name].enter(configs, not_built[name])
 
     def leader(name: str) -> list[Config]:
@@ -117,7 +119,6 @@ def tune(
     enter({kernel.full_name: first_tries(kernel, problem, limit, slug) for kernel in racing})
     enter({kernel.full_name: refined(kernel) for kernel in racing})
     for name, race in races.items():
-        child.call(_prepare, problem, device, seed)
         results[name] = race.confirmed()
         log.info("%s %s: %s", problem.name, name, results[name])
         cache.store(results[name], paths[name])
@@ -126,23 +127,33 @@ def tune(
 
 @dataclass
 class _Trial:
-    """Checks and times one kernel's configs in a child process that they may end."""
+    """Checks and times one kernel's configs in a child process that they may end.
+
+    prepare_s   spent on what each process makes anew for all kernels alike
+    unprepared  how the child died of that, once it did: the configs left are out, as each would take a process as long
+    """
 
     child: Child
     problem: Problem
     name: str
     device: torch.device
     seed: int
+    prepare_s: float = 0.0
+    unprepared: Died | None = None
+
+    def now(self) -> float:
+        """Host seconds without those that preparing took."""
+        return monotonic() - self.prepare_s
 
     def check(self, config: Config) -> str | None:
         try:
-            return self.child.call(_check, self.problem, self.name, config, self.device, self.seed)
+            return self._answer(_check, config)
         except Died as death:
             return death.message
 
     def time(self, configs: Sequence[Config], rounds: int) -> list[float]:
         try:
-            answer = self.child.call(_time, self.problem, self.name, list(configs), rounds, self.device, self.seed)
+            answer = self._answer(_time, list(configs), rounds)
         except Died as death:
             answer = int(death.running or 0), death.message
         if isinstance(answer, tuple):
@@ -150,12 +161,26 @@ class _Trial:
             raise Lost(configs[index], reason)
         return answer
 
+    def _answer(self, function: Callable[..., Any], *given: Any) -> Any:
+        """The child's, once it is prepared. Raises Died."""
+        self._make_ready()
+        return self.child.call(function, self.problem, self.name, *given, self.device, self.seed)
+
+    def _make_ready(self) -> None:
+        """Prepares the child where it is a new process. Raises Died."""
+        if self.unprepared is not None:
+            raise self.unprepared
+        began = monotonic()
+        try:
+            self.child.call(_prepare, self.problem, self.device, self.seed)
+        except Died as death:
+            self.unprepared = death
+            raise
+        finally:
+            self.prepare_s += monotonic() - began
+
 
 # What runs in children.
-
-
-def _identity(device: torch.device, *, announce: Announce) -> tuple[EnvironmentRecord, str]:
-    return environment(device), tuned.slug_of(device)
 
 
 def _prepare(problem: Problem, device: torch.device, seed: int, *, announce: Announce) -> None:
