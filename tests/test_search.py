@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import made_rows
@@ -16,6 +17,7 @@ from msgspec import structs
 
 from triton_vs_tilus.bench import workloads
 from triton_vs_tilus.bench.contenders import all_contenders, find
+from triton_vs_tilus.bench.measure import clock, numbers
 from triton_vs_tilus.bench.measure.clock import Arguments, NotTimed, Timed
 from triton_vs_tilus.bench.measure.process import Child, Died
 from triton_vs_tilus.bench.rows.environment import environment
@@ -36,7 +38,7 @@ from triton_vs_tilus.bench.search.space import first_tries, neighbours, sample, 
 from triton_vs_tilus.bench.search.table import write_table
 from triton_vs_tilus.bench.show import progress
 from triton_vs_tilus.bench.sources import source_hash
-from triton_vs_tilus.common import tuned
+from triton_vs_tilus.common import accuracy, tuned
 from triton_vs_tilus.common.kernel import GroupedConfig, Kernel, Language, MatmulConfig, Space
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.protocol import Protocol
@@ -595,6 +597,12 @@ def test_where_no_process_can_be_prepared_a_kernel_costs_one_and_the_rest_goes_o
         assert found.config is None and set(found.failed.values()) == {"OutOfMemoryError: CUDA out of memory"}
 
 
+def test_a_search_that_found_nothing_is_made_again(building):
+    nothing = tuned_here(made_up(), child=OnAClock(fault="CUDA out of memory"))["triton/made_up"]
+    assert nothing.config is None
+    assert tuned_here(made_up(), child=OnAClock())["triton/made_up"].config is not None
+
+
 def test_a_finished_search_is_kept_and_one_of_anothers_configs_is_not_made(in_process, monkeypatch):
     monkeypatch.setattr(search._Trial, "time", lambda trial, configs, rounds: times_of(configs, rounds))
     other = dataclasses.replace(made_up("other"), tuned_as="triton/made_up")
@@ -693,6 +701,11 @@ def test_the_key_changes_with_source_versions_problem_and_budget(monkeypatch, tm
     monkeypatch.setattr(cache, "source_hash", lambda kernel: "changed")
     others.add(cache.path_of(kernel, PROBLEM, "quick", versions))
     assert len(others | {path}) == 6
+
+
+@pytest.mark.parametrize("module", [accuracy, clock, numbers, search])
+def test_what_judges_and_times_is_in_the_key(module):
+    assert Path(module.__file__) in cache._SEARCH
 
 
 NEW = {"block_m": 32, "block_n": 32, "block_k": 64, "split_k": 3, "num_warps": 4, "num_stages": 2}

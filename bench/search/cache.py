@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 from platformdirs import user_cache_path
 
-from triton_vs_tilus.bench.measure import clock, referee, rotation, stats
+from triton_vs_tilus.bench.measure import clock, numbers, referee, rotation, stats
 from triton_vs_tilus.bench.rows.row import EnvironmentRecord
 from triton_vs_tilus.bench.search.race import BUDGETS, Budget, SearchResult
 from triton_vs_tilus.bench.sources import source_hash
+from triton_vs_tilus.common import accuracy
 from triton_vs_tilus.common.files import replace_text
 from triton_vs_tilus.common.kernel import Kernel
 from triton_vs_tilus.common.problem import Problem
@@ -21,7 +22,7 @@ from triton_vs_tilus.common.tuned import APP
 # The files that decide which config wins.
 _SEARCH = [
     *(Path(__file__).with_name(f"{name}.py") for name in ("build", "race", "search", "space")),
-    *(Path(module.__file__) for module in (clock, referee, rotation, stats) if module.__file__),
+    *(Path(module.__file__) for module in (accuracy, clock, numbers, referee, rotation, stats) if module.__file__),
 ]
 
 

@@ -61,7 +61,7 @@ def tune(
     builders  compile
     versions  the environment of the device
 
-    Of a search whose processes cannot be prepared no config passes. Results are kept in the user's cache
+    Of a search whose processes cannot be prepared no config passes. Results with a config are kept in the user's cache
     (search.cache), and taken from there. Raises ValueError on a device without a clock.
     """
     if device.type != "cuda":
@@ -121,7 +121,8 @@ def tune(
     for name, race in races.items():
         results[name] = race.confirmed()
         log.info("%s %s: %s", problem.name, name, results[name])
-        cache.store(results[name], paths[name])
+        if results[name].config is not None:  # why none passed may be over by the next run
+            cache.store(results[name], paths[name])
     return results
 
 
