@@ -110,8 +110,8 @@ def test_every_adversary_of_a_gpu_says_what_it_does(function):
     assert getattr(adversaries, function).__doc__
 
 
-def checked_here(function: str, problem: Matmul = PROBLEM) -> Result:
-    return worker._check(problem, name_of(function), None, torch.device("cpu"), 0, announce=lambda name: None)
+def checked_here(function: str) -> Result:
+    return worker._check(PROBLEM, name_of(function), None, torch.device("cpu"), 0, announce=lambda name: None)
 
 
 def test_repeats_that_differ_are_told():
@@ -303,9 +303,34 @@ def test_a_long_message_is_cut():
     assert message.endswith("aaa ... (10000012 characters, the rest is cut)") and len(message) < 1100
 
 
+class Checkers:
+    """Stands for Children that find everyone right."""
+
+    count = 8
+
+    def completed(self, function, calls, seconds):
+        return [(index, Result(PASSED)) for index in range(len(calls))]
+
+
+def checked_beside_each_other(problem: Matmul, *names: str) -> list[tuple[str, str]]:
+    options, kernels = Options(timings=(), device="cpu"), [find(name) for name in names]
+    return [(row.status, row.message) for row in worker.check("made", problem, kernels, options, Checkers(), 1.0)]
+
+
 def test_a_problem_beyond_the_memory_is_not_tried():
-    found = checked_here("honest", Matmul(100_000, 100_000, 100_000))
-    assert found.status == OUT_OF_MEMORY and "the check needs 671 GiB" in found.message
+    ((status, message),) = checked_beside_each_other(Matmul(100_000, 100_000, 100_000), BASELINE)
+    assert status == OUT_OF_MEMORY and message.startswith("the check needs 670.6 GiB; ")
+
+
+def test_checks_that_run_at_once_share_the_memory(monkeypatch):
+    problem, names = Matmul(4096, 4096, 4096), (BASELINE, TRITON, TILUS)
+    needed = 12 * problem.least_bytes
+    monkeypatch.setattr(worker, "_available_bytes", lambda: 3 * needed)
+    assert checked_beside_each_other(problem, *names) == [(PASSED, "")] * 3
+    monkeypatch.setattr(worker, "_available_bytes", lambda: 3 * needed - 1)
+    told = "the check needs 1.1 GiB, and 3 run at once; 3.4 GiB are available"
+    assert checked_beside_each_other(problem, *names) == [(OUT_OF_MEMORY, told)] * 3
+    assert checked_beside_each_other(problem, BASELINE) == [(PASSED, "")]
 
 
 def test_languages_are_held_against_each_other_round_by_round():

@@ -268,6 +268,7 @@ class Children:
     follow, as what it imports may take longer than a call."""
 
     def __init__(self, count: int, deadline_s: float, environment: Mapping[str, str] | None = None):
+        self.count = count
         self._children = [Child(deadline_s, environment=environment) for _ in range(count)]
         self._idle: LifoQueue[Child] = LifoQueue()  # one that has imported what it needs before one that has not
         for child in self._children:

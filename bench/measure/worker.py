@@ -306,14 +306,37 @@ def check(
     seconds: float,
 ) -> Iterator[Row]:
     """One row per contender that is checked within `seconds`, as soon as it is known, side by side in `children`.
-    Nothing is timed."""
+    Nothing is timed. None is checked where the memory does not suffice for all that would run at once."""
     versions = environment(options.torch_device)
     timing = Timing(OPS[problem.op].baseline)
+    if lack := _lack_of_memory(problem, min(children.count, len(kernels))):
+        for kernel in kernels:
+            yield _row(workload, problem, kernel, Result(OUT_OF_MEMORY, lack), timing, versions, options)
+        return
     calls = [(problem, kernel.full_name, None, options.torch_device, options.seed) for kernel in kernels]
     for index, answer in children.completed(_check, calls, seconds):
         kernel = kernels[index]
         result = answer if isinstance(answer, Result) else _result_of(_death(answer, kernel.full_name))
         yield _row(workload, problem, kernel, result, timing, None, versions, options)
+
+
+def _lack_of_memory(problem: Problem, checks: int) -> str | None:
+    """Why so many checks at once would not fit on the CPU, or None: an allocation beyond the memory ends other
+    processes.
+
+    Inputs known and secret, a copy, the numbers of others, and float64 of all: at most 12 times what the problem reads
+    and writes.
+    """
+    needed, available = 12 * problem.least_bytes, _available_bytes()
+    if checks * needed <= available:
+        return None
+    of_several = f", and {checks} run at once" if checks > 1 else ""
+    return f"the check needs {needed / 2**30:.1f} GiB{of_several}; {available / 2**30:.1f} GiB are available"
+
+
+def _available_bytes() -> float:
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    return int(match[1]) * 1024 if match else inf
 
 
 def _environment(device: torch.device, *, announce: Announce) -> EnvironmentRecord:
@@ -558,8 +581,6 @@ def _shortened(message: str) -> str:
 def _check(
     problem: Problem, name: str, config: Config | None, device: torch.device, seed: int, *, announce: Announce
 ) -> Result:
-    if device.type == "cpu" and (lack := _lack_of_memory(problem)):
-        return Result(OUT_OF_MEMORY, lack)
     seals, referee = seal(), referee_of(problem, device, seed)
     contenders.find(name)  # imported before the deadline starts
     announce(name)
@@ -578,19 +599,6 @@ def _check(
 def _warm_up(problem: Problem, device: torch.device, seed: int, *, announce: Announce) -> None:
     seal()
     _examine(referee_of(problem, device, seed), OPS[problem.op].baseline, None, Result(PASSED))
-
-
-def _lack_of_memory(problem: Problem) -> str | None:
-    """Why a check on the CPU would not fit, or None: an allocation beyond the memory ends other processes.
-
-    Inputs known and secret, a copy, the numbers of others, and float64 of all: at most 12 times what the problem reads
-    and writes.
-    """
-    match = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    needed, available = 12 * problem.least_bytes, int(match[1]) * 1024 if match else inf
-    if needed <= available:
-        return None
-    return f"the check needs {needed / 2**30:.0f} GiB; {available / 2**30:.0f} GiB are available"
 
 
 def _examine(referee: Referee, name: str, config: Config | None, result: Result) -> None:
