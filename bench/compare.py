@@ -127,7 +127,11 @@ def compare(args: argparse.Namespace) -> int:
         except run.Incomplete as incomplete:
             rows, code = incomplete.rows, ExitCode.FAILED
             print(f"compare.py: incomplete: {incomplete}; --resume measures the rest", file=sys.stderr)
+            if not rows:
+                return code
         except KeyboardInterrupt as interrupt:
+            if progress.journal is None:
+                raise
             same = "--resume" if args.output is None else f"--output {args.output} --resume"
             raise type(interrupt)(f"the journal is {progress.journal}; {same} goes on with it") from None
 

@@ -311,6 +311,15 @@ def test_the_interruption_names_the_journal_and_how_to_go_on(gpu, capsys, tmp_pa
     assert f"--output {output} --resume goes on with it" in on_stderr(capsys)
 
 
+def test_an_interruption_before_there_is_a_journal_names_none(gpu, monkeypatch, capsys):
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measuring_run, "_opened", interrupted)
+    assert run_command(compare.main, ROUTER) == 130
+    assert on_stderr(capsys) == "compare.py: interrupted"
+
+
 @pytest.mark.parametrize(
     "flags",
     [["--rounds", "7"], ["--tune", "quick"], ["--timing", "warm"], ["--only", "atomic"], ["--layout", "kn"]],
@@ -842,10 +851,21 @@ class TwoRanks:
         return [value, self.told]
 
 
-def test_a_rank_that_stopped_is_told_and_costs_no_rows(gpu, monkeypatch, capsys, tmp_path):
-    told = {"stopped": "rank 1 stopped: RuntimeError: no GPU", "rows": [to_line(row(VECTOR, 16, 8.0))]}
+def as_rank_0(monkeypatch, told) -> None:
     for place in ("triton_vs_tilus.bench.measure.ranks.Ranks", "triton_vs_tilus.bench.measure.run.Ranks"):
         monkeypatch.setattr(place, lambda: TwoRanks(told))
+
+
+def test_ranks_that_stop_before_their_first_row_are_told(gpu, monkeypatch, capsys):
+    as_rank_0(monkeypatch, {"stopped": "rank 1 stopped: RuntimeError: no GPU", "rows": []})
+    monkeypatch.setattr(worker, "measure", lambda *given: 1 / 0)
+    assert run_command(compare.main, ROUTER) == 1
+    stopped = "rank 0 stopped: ZeroDivisionError: division by zero; rank 1 stopped: RuntimeError: no GPU"
+    assert on_stderr(capsys).endswith(f"compare.py: incomplete: {stopped}; --resume measures the rest")
+
+
+def test_a_rank_that_stopped_is_told_and_costs_no_rows(gpu, monkeypatch, capsys, tmp_path):
+    as_rank_0(monkeypatch, {"stopped": "rank 1 stopped: RuntimeError: no GPU", "rows": [to_line(row(VECTOR, 16, 8.0))]})
     output = tmp_path / "rows.jsonl"
     assert run_command(compare.main, [*ROUTER, "--output", str(output)]) == 1
     assert "rank 1 stopped: RuntimeError: no GPU" in on_stderr(capsys)
