@@ -373,11 +373,14 @@ def test_hosts_of_different_launch_cost_are_not_mixed():
         measuring_run._check_host(held, other)
 
 
-def test_a_host_of_another_launch_cost_adds_no_row_to_a_journal(gpu, monkeypatch, capsys, tmp_path):
+@pytest.mark.parametrize(("ranks", "code"), [(1, 2), (2, 1)])
+def test_a_host_of_another_launch_cost_adds_no_row_to_a_journal(gpu, monkeypatch, capsys, tmp_path, ranks, code):
     path = tmp_path / "rows.jsonl"
     gpu.stop_after = 2
     assert run_command(compare.main, [*ROUTER, "--output", str(path)]) == 130
     gpu.stop_after = None
+    if ranks == 2:
+        as_rank_0(monkeypatch, {"stopped": "", "rows": []})
 
     def slower(*given):
         for made in gpu(*given):
@@ -385,7 +388,7 @@ def test_a_host_of_another_launch_cost_adds_no_row_to_a_journal(gpu, monkeypatch
             yield made
 
     monkeypatch.setattr(worker, "measure", slower)
-    assert run_command(compare.main, [*ROUTER, "--output", str(path), "--resume"]) == 2
+    assert run_command(compare.main, [*ROUTER, "--output", str(path), "--resume"]) == code
     assert "an empty launch takes 2.0 and 2.6 us" in on_stderr(capsys)
     assert len(read_rows(path)) == 2
 

@@ -101,7 +101,7 @@ def _run(plan: Plan, path: Path, ranks: Ranks, progress: Progress) -> list[Row]:
     progress.started(path, sum(len(missing) for *_, missing in left))
     stopped = ""
     try:
-        _measure(left, plan, own, progress)
+        _measure(left, plan, held, own, progress)
     except Exception as error:
         if ranks.count == 1:
             raise
@@ -259,13 +259,13 @@ def _left(plan: Plan, problems: Sequence[tuple[str, Problem]], done: set[Key]) -
     return left
 
 
-def _measure(left: Sequence[Left], plan: Plan, journal: Journal, progress: Progress) -> None:
+def _measure(left: Sequence[Left], plan: Plan, held: Sequence[Row], journal: Journal, progress: Progress) -> None:
     """Some problems at a time: builds what their contenders will launch, with nothing timed meanwhile; then times them.
 
     What a search finds goes into the device's table after each problem, as the next search begins with it. Raises
-    JournalError on a host whose launches cost otherwise than those of the rows that the journal held.
+    JournalError on a host whose launches cost otherwise than those of `held`, the rows of the journal from before.
     """
-    held, options = journal.rows(), plan.options
+    options = plan.options
     with (
         Child(options.deadline_s, progress.running) as child,
         Child(options.deadline_s) as searching,
