@@ -311,7 +311,7 @@ def check(
     timing = Timing(OPS[problem.op].baseline)
     if lack := _lack_of_memory(problem, min(children.count, len(kernels))):
         for kernel in kernels:
-            yield _row(workload, problem, kernel, Result(OUT_OF_MEMORY, lack), timing, versions, options)
+            yield _row(workload, problem, kernel, Result(OUT_OF_MEMORY, lack), timing, None, versions, options)
         return
     calls = [(problem, kernel.full_name, None, options.torch_device, options.seed) for kernel in kernels]
     for index, answer in children.completed(_check, calls, seconds):
