@@ -1,6 +1,7 @@
 """The rule by which `linear` chooses: from rows alone, never slower than torch.mm where the rows can tell."""
 
 import json
+import math
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +16,7 @@ from triton_vs_tilus.bench.rows import queries, times
 from triton_vs_tilus.bench.rows.row import Row
 from triton_vs_tilus.common import dispatch, tuned
 from triton_vs_tilus.common.dispatch import BASELINE, Choice, Measured, choose
-from triton_vs_tilus.common.distance import bytes_of_copies
+from triton_vs_tilus.common.distance import bytes_of_copies, distance
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
 
@@ -330,3 +331,13 @@ def test_a_choice_says_what_it_takes_and_why():
     far = choose(KERNELS["triton"], replace(ROUTER, k=64), "h200", measured=[measured(ROUTER, **{FASTER: 5.0})])
     assert str(far) == "torch/mm: nothing near is known: nearest measured at 16x256x7168-bf16-nk (made)"
     json.dumps(choice.measured)
+
+
+def test_what_is_as_near_is_told_as_near_in_either_order():
+    """By sums of logarithms 55 of some 600 shapes between two recorded ones were nearer to one of them, by rounding."""
+    for size in range(8, 129, 8):
+        between = {"m": 32, "n": size, "k": 16384}
+        for other in ({"m": m, "n": n, "k": k} for m in (16, 48) for n in (16, 32, 48, 64) for k in (8192, 28672)):
+            assert distance(between, other) == distance(other, between)
+    asked = {"m": 32, "n": 48, "k": 16384}
+    assert distance(asked, {**asked, "n": 32}) == distance(asked, {**asked, "m": 48}) == math.log2(1.5)

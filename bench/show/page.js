@@ -98,8 +98,8 @@ function bytesOfCopies([, n, k], dtype) {
   return bytes;
 }
 function gap(one, other, copiesDiffer) {
-  const apart = [0, 1, 2].reduce((sum, i) => sum + Math.abs(Math.log2(one[i] / other[i])), 0);
-  return apart + (copiesDiffer ? D.otherRows : 0);
+  const whole = (end) => [0, 1, 2].reduce((product, i) => product * end(one[i], other[i]), 1);
+  return Math.log2(whole(Math.max) / whole(Math.min)) + (copiesDiffer ? D.otherRows : 0);
 }
 
 const isFourBits = () => $("op").value === "w4a16";
