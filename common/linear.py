@@ -130,7 +130,11 @@ class _Language:
         """What `linear` takes for these tensors, and why; whether it is built does not matter here.
 
         device: the slug of a device, e.g. 'h200', to ask for another than the tensors' own.
+
+        Raises ValueError for a device that no kernel was timed on.
         """
+        if device is not None and device not in dispatch.devices():
+            raise ValueError(f"device is {device!r}; accepted: {', '.join(dispatch.devices())}, or None")
         problem = _problem(x, weight, bias, activation, out_dtype)
         if isinstance(problem, Matmul) and x.device.type != "cuda" and device is None:
             problem = f"x is on {x.device}"

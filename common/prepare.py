@@ -83,8 +83,10 @@ def main(
         made.error("there is no CUDA device; --arch says what to build for, e.g. sm_90a")
     target_here = building.target_of(torch.cuda.get_device_capability(here)) if here else ""
     target: str = args.arch or target_here
-    if not re.fullmatch(r"sm_\d{2,}a?", target):
+    if not re.fullmatch(r"sm_\d{2,}a?", target) or target in ("sm_90", "sm_100"):  # which no GPU's own target is
         made.error(f"--arch is {target}; accepted: sm_80, sm_89, sm_90a, sm_100a, ...")
+    if args.device not in (None, *dispatch.devices()):
+        made.error(f"--device is {args.device}; accepted: {', '.join(dispatch.devices())}")
     slug = args.device or (tuned.slug_of(here) if target == target_here else RECORDED.get(target, target))
     if not dispatch.table(slug):
         print(f"no kernel was timed on {slug}: the rule of thumb of common/dispatch.py decides", file=sys.stderr)

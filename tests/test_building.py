@@ -139,6 +139,19 @@ def test_what_the_command_cannot_do_is_one_error(arguments, words, capsys):
     assert words in the_error(capsys)
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "accepted"),
+    [("--device", "H200", "h100-80gb-hbm3, h200"), ("--arch", "sm_90", "sm_80, sm_89, sm_90a")],
+)
+def test_a_gpu_that_is_none_is_no_choice_by_the_rule_of_thumb(flag, value, accepted, capsys):
+    """Else an image would hold another kernel than the GPU takes."""
+    arguments = ["7168x256", "--max-tokens", "1", *({"--arch": "sm_90a"} | {flag: value}).items()]
+    words = [word for each in arguments for word in ([each] if isinstance(each, str) else each)]
+    with pytest.raises(SystemExit, match="2"):
+        prepare.main("made", kernels_triton.KERNELS, lambda: None, lambda program: None, words)
+    assert f"{flag} is {value}; accepted: {accepted}" in the_error(capsys)
+
+
 def test_a_broken_tuned_table_is_one_error(tuned_tables, capsys):
     (tuned_tables / "h200.json").write_text("[]")
     with pytest.raises(SystemExit, match="2"):

@@ -575,6 +575,8 @@ def test_an_explanation_says_which_why_and_from_which_rows(package):
     assert package.explain(x, weight).why == "x is on cpu"
     assert package.explain(x[:0], weight, device="h200").why == "nothing is to be computed"
     assert "kernels take" in package.explain(x.double(), weight.double(), device="h200").why
+    with pytest.raises(ValueError, match="device is 'H200'; accepted: h100-80gb-hbm3, h200, or None"):
+        package.explain(x, weight, device="H200")
     assert set(dispatch.devices()) >= {"h200"} and Epilogue.of("relu", True) is Epilogue.BIAS_RELU
 
 
