@@ -21,7 +21,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from platformdirs import user_cache_path
 
@@ -80,6 +80,17 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM was received: everything ends as it does on Ctrl-C."""
 
 
+class _Once(argparse._StoreAction):
+    """A flag's value. A second one would replace the first without a word."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        if option_string and getattr(namespace, self.dest, self.default) is not self.default:
+            parser.error(f"{option_string} is given twice; accepted: once")
+        super().__call__(parser, namespace, values, option_string)
+
+
 class Parser(argparse.ArgumentParser):
     """A command's flags. description: its docstring, whose paragraphs are wrapped; indented lines stand as they are."""
 
@@ -92,6 +103,8 @@ class Parser(argparse.ArgumentParser):
         formatter = partial(argparse.RawDescriptionHelpFormatter, width=width)
         super().__init__(description="\n".join(lines), epilog=epilog, formatter_class=formatter)
         self._negative_number_matcher = re.compile(r"-\d")  # '-1x2x3' is a value that is wrong, and no flag
+        for name in (None, "store"):
+            self.register("action", name, _Once)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)

@@ -14,6 +14,7 @@ from triton_vs_tilus.bench import ROOT, cli
 from triton_vs_tilus.bench.cli import ExitCode, UsageError, run_command
 from triton_vs_tilus.bench.rows.row import TIMINGS
 from triton_vs_tilus.bench.search.race import BUDGETS
+from triton_vs_tilus.bench.show import tables
 from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import DTYPES, Layout
@@ -44,9 +45,11 @@ def fine(arguments):
     return ExitCode.OK
 
 
-def test_a_reader_that_has_seen_enough_ends_the_command_without_a_word(monkeypatch, capfd):
+@pytest.mark.parametrize("by_rich", [False, True])
+def test_a_reader_that_has_seen_enough_ends_the_command_without_a_word(by_rich, monkeypatch, capfd):
     def tells(arguments):
-        print("a line that nobody reads")
+        tell = tables.console().print if by_rich else print
+        tell("a line that nobody reads")
         return ExitCode.OK
 
     read, write = os.pipe()
@@ -153,3 +156,13 @@ def test_a_name_that_is_unknown_is_answered_by_the_nearest_of_many():
     lists = "names that `python bench/compare.py --list` lists"
     assert cli.named_by("bench/compare.py --list", "rooter", ["router", "chain"]) == f"{lists}, the nearest: router"
     assert cli.named_by("bench/compare.py --list", "nope", ["router", "chain"]) == lists
+
+
+def test_a_value_is_given_once_and_what_is_repeatable_as_often_as_wanted():
+    made = cli.Parser("A command.")
+    made.add_argument("--layout", choices=("nk", "kn"), default="nk")
+    made.add_argument("--only", action="append", default=[])
+    args = made.parse_args(["--only", "a", "--layout", "kn", "--only", "b"])
+    assert (args.layout, args.only) == ("kn", ["a", "b"])
+    with pytest.raises(UsageError, match="--layout is given twice; accepted: once"):
+        made.parse_args(["--layout", "kn", "--layout", "nk"])

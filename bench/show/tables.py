@@ -73,6 +73,10 @@ class Terminal(Console):
         super().__init__(highlight=False, **options)
         self.verbose = verbose
 
+    def on_broken_pipe(self) -> None:
+        """Called while one is handled. Raises it, which ends a command as cli.run_command says."""
+        raise
+
 
 def console(*, stderr: bool = False, verbose: bool = False) -> Terminal:
     """As wide as the terminal; where output is piped, as wide as the widest table."""
