@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from triton_vs_tilus.bench.measure.run import Plan
     from triton_vs_tilus.bench.measure.worker import Options
     from triton_vs_tilus.bench.rows.row import Row
+    from triton_vs_tilus.common.kernel import Kernel
 
 CHECK_S = 50.0  # for the whole check on the CPU
 NAMED = 5  # contenders in one message
@@ -195,7 +196,14 @@ def check_on_cpu(args: argparse.Namespace) -> int:
     _show_unchecked(plan, rows, time.monotonic() - began)
     _show_not_importable()
     write_files(args, rows)
-    return _failed(rows) if rows else ExitCode.FAILED
+    unseen = all(row.is_baseline for row in rows) and any(not _is_baseline(kernel) for kernel in plan.kernels)
+    return ExitCode.FAILED if unseen else _failed(rows)
+
+
+def _is_baseline(kernel: "Kernel") -> bool:
+    from triton_vs_tilus.bench.ops import OPS
+
+    return kernel.full_name == OPS[kernel.op].baseline
 
 
 def _refuse_what_needs_a_gpu(args: argparse.Namespace) -> None:
@@ -279,7 +287,8 @@ def _show_unchecked(plan: "Plan", rows: Sequence["Row"], seconds: float) -> None
     left = [kernel.full_name for problem, kernel in pairs if (problem.name, kernel.full_name) not in checked]
     print(f"Checked {len(rows)} of {len(pairs)} in {seconds:.0f} s.")
     if left:
-        print(f"Not checked within {CHECK_S:.0f} s, --only NAME checks one alone: {', '.join(dict.fromkeys(left))}")
+        one_alone = ", --only NAME checks one alone" * (len(plan.kernels) > 2)  # the baseline is among them
+        print(f"Not checked within {CHECK_S:.0f} s{one_alone}: {', '.join(dict.fromkeys(left))}")
 
 
 def _show_not_importable() -> None:
@@ -343,7 +352,9 @@ def show_recorded(args: argparse.Namespace, out: "Console") -> None:
         of = f"{len(found[path])} rows, Triton {', '.join(tritons)}, {days[-1]}"
         print(f"  {path.relative_to(queries.RESULTS)}: {of}")
     if not found:
-        print("No rows are recorded for these problems and contenders.")
+        print("No rows but the baseline's, if any, are recorded for these problems and contenders.")
+        if unread := [flag for flag, asked in (("--matrix", args.matrix), ("--plot", args.plot)) if asked]:
+            print(f"{', '.join(unread)}: nothing to show, as what is checked on a CPU is not timed.")
 
 
 def show_matrix_and_plots(args: argparse.Namespace, rows: Sequence["Row"], out: "Console", folder: Path | None) -> None:

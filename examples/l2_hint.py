@@ -109,7 +109,10 @@ def compare(name: str, problem: Problem, config: Config, device: torch.device) -
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("there is no CUDA device; the hint is timed on one")
     device = torch.device("cuda", torch.cuda.current_device())
     slug = tuned.slug_of(device)
     tasks = []

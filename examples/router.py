@@ -12,7 +12,7 @@ that are built here the router is as large as the released one's, everything els
 """
 
 import argparse
-import importlib
+import importlib.util
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -166,6 +166,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     if args.tokens < 1:
         parser.error(f"--tokens is {args.tokens}; accepted: 1 or more")
+    if importlib.util.find_spec("transformers") is None:
+        parser.error("transformers is not installed: pip install --editable '.[models]'")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     package = importlib.import_module(f"triton_vs_tilus.kernels_{args.language}")
     wrong = 0

@@ -621,7 +621,7 @@ def test_without_a_gpu_what_was_recorded_comes_first(no_gpu, capsys, tmp_path):
     assert run_command(compare.main, arguments) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("There is no CUDA device: ")
-    assert "No rows are recorded for these problems and contenders." in shown
+    assert "No rows but the baseline's, if any, are recorded for these problems and contenders." in shown
 
     other = replace(row(), problem=replace(row().problem, name="1x2x3-bf16-nk"))
     recorded(tmp_path, row(BASELINE, 64), row(FP32, 64, 6.0), row(VECTOR, 64, 8.0), other)

@@ -138,6 +138,8 @@ KERNELS = tuple(
 )
 
 if __name__ == "__main__":
+    if not torch.cuda.is_available():
+        raise SystemExit("there is no CUDA device; Helion searches on one")
     for known in ("matmul", "split_k"):
         for asked in SUBSET:
             Searched(f"{known}_{DEFAULT_EFFORT}").search_ahead(asked)

@@ -27,7 +27,10 @@ MOST_NAMED = 4  # of those that are as fast
 LEAST_WIDTH = 16  # characters of a column that is wrapped
 LEAST_FAR = 0.05  # of a size, from where the times of it are told, and not the difference
 NOT_NEAR = "No recorded shape is near yours: --measure, on a GPU, times it. The nearest, for orientation only:"
-INSTEAD = "Nothing near this shape is recorded with {asked}. It is recorded with {flags}: this is that answer."
+INSTEAD = (
+    "Nothing near this shape is recorded with {asked}. It is recorded with {flags}: this is that answer. "
+    "Its call is of that, too."
+)
 OTHER_COPIES = "Rows of yours are copied by {yours} bytes at a time, of that one by {there} (notes/cliffs.md)."
 CELLS = ("contender", "us", "x cuBLAS (95 %)", "config")
 CONFIGS = {
@@ -82,7 +85,7 @@ def screen(problem: Product, answer: Answer, language: str | None, asked: Produc
         yield ""
         yield from answer_call_lines(problem, answer)
         yield ""
-    yield source_line(answer)
+    yield from wrap(source_line(answer), WIDTH, break_on_hyphens=False)
 
 
 def narrow_head_lines(problem: Product, answer: Answer) -> Iterator[str]:

@@ -162,6 +162,9 @@ def _run(script: InstantiatedScript, named: dict[str, Any], options: argparse.Na
             print(f"{name}: {str(new.dtype).removeprefix('torch.')} {list(new.shape)} = {_few(new)}")
     failed = 0
     for name, text in map(_pair, options.expect):
+        if name not in named:
+            print(f"--expect is of {name}; accepted: {', '.join(named)}")
+            return 2
         try:
             wanted = _value(text, {**named, **{f"{key}_before": old for key, old in before.items()}})
             torch.testing.assert_close(
