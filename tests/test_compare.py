@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import os
+import re
 import subprocess
 import sys
 import time
@@ -216,8 +217,9 @@ def test_looked_at_are_the_baseline_and_the_fastest_recorded_of_each_language(gp
     assert looked_at(*router, "--skip", "tilus") == {BASELINE, VECTOR}
     assert looked_at(*router, "--skip", "sliced_k", "--skip", VECTOR) == set()
     assert looked_at("--shape", "3000x3000x3000", "--layout", "nk") == set()  # far from what was recorded
-    for without in (["--only", VECTOR], ["--tune", "quick"], ["--timing", "graph,host"], ["--workload", "or_reduce"]):
+    for without in (["--only", VECTOR], ["--tune", "quick"], ["--timing", "graph,host"]):
         assert looked_at(*router[:-2], *without) == set()
+    assert looked_at("--workload", "or_reduce") == set()
 
 
 def test_a_look_is_shown_where_someone_watches(gpu, results, monkeypatch, capsys, tmp_path):
@@ -685,10 +687,12 @@ def test_without_a_gpu_progress_is_lines_where_it_is_piped(no_gpu, capsys):
     assert lines == ["1x64x1024-bf16-nk", *names]
 
 
-def test_without_a_gpu_what_does_not_fit_is_said_and_is_no_failure(no_gpu, capsys):
+def test_without_a_gpu_what_does_not_fit_is_said_and_is_a_failure_where_nothing_else_was_seen(no_gpu, capsys):
     no_gpu.left_over = 1
-    assert run_command(compare.main, ["--workload", "router", "--only", VECTOR]) == 0
-    assert f"Not checked within 50 s, --only NAME checks one alone: {VECTOR}" in capsys.readouterr().out
+    assert run_command(compare.main, ["--workload", "router", "--only", VECTOR, "--only", FP32]) == 0
+    assert re.search(r"Not checked within 50 s, --only NAME checks one alone: \S+\n", capsys.readouterr().out)
+    assert run_command(compare.main, ["--workload", "router", "--only", VECTOR]) == 1
+    assert f"Not checked within 50 s: {VECTOR}\n" in capsys.readouterr().out
 
 
 def test_at_80_columns_the_table_of_checks_has_names_and_status():
