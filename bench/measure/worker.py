@@ -631,6 +631,18 @@ def _examine(referee: Referee, name: str, config: Config | None, result: Result)
     result.add_message(kernel.note())
 
 
+@dataclass
+class _Tracked:
+    """Announces who runs, and keeps the name: an error is the fault of the current one."""
+
+    announce: Announce
+    current: str | None = None
+
+    def __call__(self, name: str) -> None:
+        self.current = name
+        self.announce(name)
+
+
 def _time(
     problem: Problem,
     configs: dict[str, dict[str, Any] | None],
@@ -642,13 +654,7 @@ def _time(
 ) -> tuple[dict[str, Samples], dict[str, float]] | Failure:
     """The samples of all contenders, of the baseline again and of the floors, by name; and each contender's error on a
     fresh output after the timing, by name."""
-    current, device = None, options.torch_device
-
-    def track(name: str) -> None:
-        nonlocal current
-        current = name
-        announce(name)
-
+    device, track = options.torch_device, _Tracked(announce)
     try:
         clock = clock_of(device)
         kernels = {name: contenders.find(name) for name in configs}
@@ -671,7 +677,7 @@ def _time(
         status: Status = WRONG if not_timed.wrong else PASSED if healthy() else CRASHED
         return Failure(not_timed.contender, status, not_timed.reason)
     except Exception as error:
-        return Failure(current, *status_of(error))
+        return Failure(track.current, *status_of(error))
     return {entrant.name: taken for entrant, taken in zip(entrants, samples, strict=True)}, errors
 
 
@@ -679,13 +685,7 @@ def _timelines(
     problem: Problem, configs: dict[str, dict[str, Any] | None], device: torch.device, *, announce: Announce
 ) -> dict[str, float] | Failure | str:
     """Microseconds that the GPU is busy in one call, by contender; the first that fails; or why none can be seen."""
-    clock, entrants, current = clock_of(device), [], None
-
-    def track(name: str) -> None:
-        nonlocal current
-        current = name
-        announce(name)
-
+    clock, entrants, track = clock_of(device), [], _Tracked(announce)
     for name, fields in configs.items():
         kernel = contenders.find(name)
         entrants.append(timed(name, kernel, problem, None if fields is None else kernel.config_from(fields), device))
@@ -694,7 +694,7 @@ def _timelines(
     except NotTimed as wrong:
         return Failure(wrong.contender, WRONG, wrong.reason)
     except Exception as error:
-        return first_line(error) if current is None else Failure(current, *status_of(error))
+        return first_line(error) if track.current is None else Failure(track.current, *status_of(error))
 
 
 def status_of(error: Exception) -> tuple[Status, str]:

@@ -128,12 +128,13 @@ def searched(slug: str) -> dict[str, Searched]:
     table = tuned.table(slug)
     found: dict[str, Searched] = {}
     for name, entries in table.items():
-        counts = found[name] = Searched()
+        counts, kernel = Searched(), contenders.find_or_none(name)
         for entry in entries:
-            counts.add(contenders.find_or_none(name), entry)
+            counts.add(kernel, entry)
         if twin := contenders.counterpart(name):
             of_twin = [entry["problem"] for entry in table.get(twin, [])]
             counts.alone = sum(entry["problem"] not in of_twin for entry in entries)
+        found[name] = counts
     return found
 
 

@@ -118,8 +118,11 @@ class Race:
         result.failed |= {str(config): reason for config, reason in not_built.items()}
         self.entered |= set(configs)
 
-        def late() -> bool:
+        def spend() -> None:
             result.seconds = before + self.now() - start
+
+        def late() -> bool:
+            spend()
             return self.late()
 
         right = []
@@ -142,7 +145,7 @@ class Race:
                 ranking = self._ranked([config for _, config in ranking[: max(FINALISTS, len(ranking) // 3)]], rounds)
             self.leaders = [config for _, config in ranking]
         result.untried = len(self._untried)
-        result.seconds = before + self.now() - start
+        spend()
 
     def late(self) -> bool:
         """Whether the budget's seconds are used up. To be asked where something is left to do: the result then says
