@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 from dataclasses import asdict, replace
+from math import inf
 from typing import Any
 
 import adversaries
@@ -414,16 +415,29 @@ class Forged(MadeUpChild):
 RESULT = Result(PASSED, accuracy=Accuracy(0.0, 1.0, 1.0), bitwise_equal=True)
 
 
+def sampled(rounds):
+    """What `_time` answers, with these of TRITON's."""
+    clocks, names = Clocks([], 0, "none"), (BASELINE, AGAIN, floor.LAUNCH, floor.READ, TRITON, TILUS)
+    samples = {name: Samples(name, "cold", [[1.0]] * 4, clocks, 7) for name in names}
+    return samples | {TRITON: replace(samples[TRITON], rounds=rounds)}, dict.fromkeys((BASELINE, TRITON, TILUS), 0.5)
+
+
 @pytest.mark.parametrize(
     ("asked", "forged"),
     [
         (worker._check, ({}, {})),
         (worker._check, None),
+        (worker._check, replace(RESULT, status="best")),
+        (worker._check, replace(RESULT, message=None)),
+        (worker._check, replace(RESULT, config={1: {}})),
+        (worker._check, replace(RESULT, accuracy=Accuracy("none", 1.0, 1.0))),
         (worker._time, RESULT),
         (worker._time, ({}, {})),
         (worker._time, {}),
         (worker._time, ({BASELINE: 1.0, AGAIN: 1.0, TRITON: 1.0, TILUS: 1.0}, dict.fromkeys(US, 0.0))),
         (worker._time, Failure("nobody", WRONG, "")),
+        (worker._time, Failure(BASELINE, "lost", "")),
+        *((worker._time, sampled(rounds)) for rounds in ([], [[]], [[1.0]], [[0.0]] * 4, [["fast"]] * 4, [[inf]] * 4)),
     ],
 )
 def test_who_forges_what_is_no_answer_costs_itself_alone(asked, forged):
@@ -440,6 +454,25 @@ def test_who_forges_the_timeline_is_wrong_and_the_others_are_seen(forged):
     rows = measured(child)
     assert rows[TRITON].status == WRONG and worker.NO_ANSWER in rows[TRITON].message
     assert (rows[BASELINE].timeline_us, rows[TILUS].timeline_us) == (9.0, 12.0)
+
+
+def test_what_ran_before_does_not_take_a_workers_environment_along():
+    answers = [EnvironmentRecord(device=5), EnvironmentRecord(device="none")]
+
+    class Left(Forged):
+        def call(self, function, *given):
+            return answers.pop(0) if function is worker._environment else MadeUpChild.call(self, function, *given)
+
+    rows = measured(child := Left(None, None))
+    assert not answers and child.stops == 1 and rows[TRITON].environment.device == "none"
+
+
+@pytest.mark.parametrize("answer", [None, EnvironmentRecord(device=5)])
+def test_a_new_worker_without_an_environment_ends_the_run(answer):
+    child = MadeUpChild()
+    child.call = lambda *_: answer
+    with pytest.raises(RuntimeError, match="does not tell its environment"):
+        measured(child)
 
 
 @pytest.mark.parametrize("timings", [("host",), ("cold",)])

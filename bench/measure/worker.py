@@ -6,12 +6,14 @@ the process gets a row that says so; the rest, and the problems after it, go on 
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
+import msgspec
 import torch
 
 from triton_vs_tilus.bench import contenders
@@ -242,9 +244,9 @@ def measure(
     searching  does so in a search
     builders   compile what a search tries
 
-    Raises RuntimeError where no worker process can be started.
+    Raises RuntimeError where no worker process can be started, or a new one does not tell its environment.
     """
-    versions = child.call(_environment, options.torch_device)
+    versions = _versions(child, options.torch_device)
     baseline = OPS[problem.op].baseline
     timing = Timing(baseline)
 
@@ -344,6 +346,17 @@ def _environment(device: torch.device, *, announce: Announce) -> EnvironmentReco
     return environment(device)
 
 
+def _versions(child: Child, device: torch.device) -> EnvironmentRecord:
+    """The child's environment; a new process's, where what ran before has left the child without an answer."""
+    is_environment = partial(_holds, kind=EnvironmentRecord)
+    with suppress(Died):
+        return _answer(child, is_environment, _environment, device)
+    try:
+        return _answer(child, is_environment, _environment, device)
+    except Died as death:
+        raise RuntimeError(f"a new worker process does not tell its environment: {death.message}") from death
+
+
 def _searched(
     problem: Problem,
     kernels: Sequence[Kernel],
@@ -387,29 +400,39 @@ def _death(answer: Any, running: str | None) -> Died:
     return answer if isinstance(answer, Died) else Died(NO_ANSWER, running, timed_out=False, forged=True)
 
 
+def _holds(answer: Any, kind: Any) -> bool:
+    """Whether an answer is of this type down to its last field: a wrong one would end the run where it is read."""
+    try:
+        msgspec.convert(msgspec.to_builtins(answer), kind)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return type(answer) is (get_origin(kind) or kind)
+
+
 def _is_result(answer: Any) -> bool:
-    return isinstance(answer, Result)
+    return _holds(answer, Result)
 
 
 def _is_timing(answer: Any, names: Sequence[str], with_floor: bool) -> bool:
     """Whether `_time` may return it of these contenders."""
-    if isinstance(answer, Failure):
+    if _holds(answer, Failure):
         of_floor = with_floor and str(answer.name).startswith("floor/")
         return of_floor or answer.name in [None, AGAIN, *names]
-    if not isinstance(answer, tuple) or [type(part) for part in answer] != [dict, dict]:
+    if not _holds(answer, tuple[dict[str, Samples], dict[str, float | None]]):
         return False
     samples, errors = answer
     known = samples.keys() >= {*names, AGAIN} and errors.keys() == set(names)
-    return known and all(type(each) is Samples for each in samples.values())
+    counts = {len(each.rounds) for each in samples.values()}
+    rounds = [us for each in samples.values() for us in each.rounds]
+    times = all(us and all(0 < time < inf for time in us) for us in rounds)
+    return known and all(type(each) is Samples for each in samples.values()) and len(counts) == 1 and rounds and times
 
 
 def _is_timelines(answer: Any, names: Sequence[str]) -> bool:
     """Whether `_timelines` may return it of these contenders."""
-    if isinstance(answer, Failure):
+    if _holds(answer, Failure):
         return answer.name in [None, *names]
-    if isinstance(answer, dict):
-        return answer.keys() <= set(names) and all(isinstance(us, float) for us in answer.values())
-    return isinstance(answer, str)
+    return _holds(answer, str) or (_holds(answer, dict[str, float]) and answer.keys() <= set(names))
 
 
 def _result_of(death: Died) -> Result:
