@@ -19,7 +19,7 @@ from triton_vs_tilus.bench import workloads
 from triton_vs_tilus.bench.contenders import all_contenders, find
 from triton_vs_tilus.bench.measure import clock, numbers
 from triton_vs_tilus.bench.measure.clock import Arguments, NotTimed, Timed
-from triton_vs_tilus.bench.measure.process import Child, Died
+from triton_vs_tilus.bench.measure.process import NO_ANSWER, Child, Died
 from triton_vs_tilus.bench.rows.environment import environment
 from triton_vs_tilus.bench.rows.row import EnvironmentRecord, ProblemRecord, SearchRecord
 from triton_vs_tilus.bench.search import build, cache, search
@@ -552,6 +552,25 @@ def test_a_config_that_ends_the_process_is_out(running):
     with pytest.raises(Lost) as lost:
         trial.time(SPACE[:3], 5)
     assert (lost.value.config, lost.value.reason) == (SPACE[int(running or 0)], "killed by SIGSEGV")
+
+
+@pytest.mark.parametrize("answer", [[1.0], [0.0, 1.0, 1.0], ["fast"] * 3, (3, "lost"), (-1, "lost"), (0, None), None])
+def test_who_forges_times_in_a_search_is_out_and_ends_nothing(answer):
+    class Forging:
+        running, stops = "nobody", 0
+
+        def call(self, function, *given):
+            return answer
+
+        def stop(self):
+            self.stops += 1
+
+    trial = search._Trial(Forging(), PROBLEM, "triton/made_up", torch.device("cuda"), 0)
+    with pytest.raises(Lost) as lost:
+        trial.time(SPACE[:3], 5)
+    assert (lost.value.config, lost.value.reason, trial.child.stops) == (SPACE[0], NO_ANSWER, 1)
+    if answer is not None:
+        assert trial.check(SPACE[0]) == NO_ANSWER
 
 
 class OnAClock(InProcess):

@@ -19,7 +19,7 @@ from triton_vs_tilus.bench.contenders import find
 from triton_vs_tilus.bench.measure import floor, suspicion, threads, worker
 from triton_vs_tilus.bench.measure.clock import Arguments, Clocks, NotTimed, Samples, Timed
 from triton_vs_tilus.bench.measure.nvml import Reading
-from triton_vs_tilus.bench.measure.process import Child, Died
+from triton_vs_tilus.bench.measure.process import NO_ANSWER, Child, Died
 from triton_vs_tilus.bench.measure.worker import AGAIN, Failure, Options, Result, Timing
 from triton_vs_tilus.bench.rows.journal import read_verdicts
 from triton_vs_tilus.bench.rows.row import (
@@ -443,7 +443,7 @@ def sampled(rounds):
 def test_who_forges_what_is_no_answer_costs_itself_alone(asked, forged):
     child = Forged(asked, forged)
     rows = measured(child)
-    assert rows[TRITON].status == WRONG and worker.NO_ANSWER in rows[TRITON].message and child.stops
+    assert rows[TRITON].status == WRONG and NO_ANSWER in rows[TRITON].message and child.stops
     assert rows[BASELINE].status == rows[TILUS].status == PASSED and set(rows[TILUS].timing) == {"cold", "warm"}
 
 
@@ -452,7 +452,7 @@ def test_who_forges_the_timeline_is_wrong_and_the_others_are_seen(forged):
     child = Forged(worker._timelines, forged)
     child.timelines = {BASELINE: 9.0, TILUS: 12.0}
     rows = measured(child)
-    assert rows[TRITON].status == WRONG and worker.NO_ANSWER in rows[TRITON].message
+    assert rows[TRITON].status == WRONG and NO_ANSWER in rows[TRITON].message
     assert (rows[BASELINE].timeline_us, rows[TILUS].timeline_us) == (9.0, 12.0)
 
 

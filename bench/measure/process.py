@@ -25,13 +25,17 @@ from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from queue import LifoQueue
-from typing import IO, Any
+from types import UnionType
+from typing import IO, Any, get_origin
+
+import msgspec
 
 START_S = 300  # until somebody runs: imports, inputs; a GPU freed from a hung kernel may take a while to come back
 TIMED_OUT = "no end within its deadline"
 GRACE_S = 5  # after a child should have ended itself
 KEY_BYTES = SIGNATURE_BYTES = TOKEN_BYTES = 32
 FORGED = "a message came through the worker's pipe that the worker has not signed"
+NO_ANSWER = "what came through the worker's pipe is no answer to what it was asked"
 FORGERY = "forged", None, False  # in place of a message, of which there are these, and what comes with each
 FORMS: Mapping[str, type] = {"ready": type(None), "begun": type(None), "announce": str, "result": object, "raised": str}
 MOST_BYTES = 1 << 28  # of a message
@@ -261,6 +265,30 @@ class Child:
             self.stop()
             raise RuntimeError(message)
         return process
+
+
+def answer_of(child: Child, is_answer: Callable[[Any], bool], function: Callable[..., Any], *args: Any) -> Any:
+    """What child.call(function, *args) returns. Raises Died, also where that is no answer: a candidate can sign as the
+    child does, and would end the whole run."""
+    answer = child.call(function, *args)
+    if not is_answer(answer):
+        child.stop()
+        raise no_answer(answer, child.running)
+    return answer
+
+
+def no_answer(answer: Any, running: str | None) -> Died:
+    """What stands in the place of an answer."""
+    return answer if isinstance(answer, Died) else Died(NO_ANSWER, running, timed_out=False, forged=True)
+
+
+def holds(answer: Any, kind: Any) -> bool:
+    """Whether an answer is of this type down to its last field: a wrong one would end the run where it is read."""
+    try:
+        msgspec.convert(msgspec.to_builtins(answer), kind)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return isinstance(kind, UnionType) or type(answer) is (get_origin(kind) or kind)
 
 
 class Children:

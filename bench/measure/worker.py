@@ -5,15 +5,14 @@ the process gets a row that says so; the rest, and the problems after it, go on 
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, TypeGuard
 
-import msgspec
 import torch
 
 from triton_vs_tilus.bench import contenders
@@ -27,7 +26,7 @@ from triton_vs_tilus.bench.measure.clock import (
     threads_counted,
     time_together,
 )
-from triton_vs_tilus.bench.measure.process import Child, Children, Died, healthy
+from triton_vs_tilus.bench.measure.process import Child, Children, Died, answer_of, healthy, holds, no_answer
 from triton_vs_tilus.bench.measure.referee import Fault, Referee
 from triton_vs_tilus.bench.measure.rotation import clock_of, launcher, referee_of, rotation_of, timed
 from triton_vs_tilus.bench.measure.seals import seal
@@ -71,7 +70,6 @@ from triton_vs_tilus.common.problem import Problem
 
 AGAIN = "the baseline again"
 LONGEST_MESSAGE = 1000  # characters of a row's message
-NO_ANSWER = "what came through the worker's pipe is no answer to what it was asked"
 
 
 @dataclass(frozen=True)
@@ -318,7 +316,7 @@ def check(
     calls = [(problem, kernel.full_name, None, options.torch_device, options.seed) for kernel in kernels]
     for index, answer in children.completed(_check, calls, seconds):
         kernel = kernels[index]
-        result = answer if isinstance(answer, Result) else _result_of(_death(answer, kernel.full_name))
+        result = answer if _is_result(answer) else _result_of(no_answer(answer, kernel.full_name))
         yield _row(workload, problem, kernel, result, timing, None, versions, options)
 
 
@@ -348,11 +346,11 @@ def _environment(device: torch.device, *, announce: Announce) -> EnvironmentReco
 
 def _versions(child: Child, device: torch.device) -> EnvironmentRecord:
     """The child's environment; a new process's, where what ran before has left the child without an answer."""
-    is_environment = partial(_holds, kind=EnvironmentRecord)
+    is_environment = partial(holds, kind=EnvironmentRecord)
     with suppress(Died):
-        return _answer(child, is_environment, _environment, device)
+        return answer_of(child, is_environment, _environment, device)
     try:
-        return _answer(child, is_environment, _environment, device)
+        return answer_of(child, is_environment, _environment, device)
     except Died as death:
         raise RuntimeError(f"a new worker process does not tell its environment: {death.message}") from death
 
@@ -380,59 +378,37 @@ def _searched(
 
 def _checked(child: Child, problem: Problem, name: str, config: Config | None, options: Options) -> Result:
     try:
-        return _answer(child, _is_result, _check, problem, name, config, options.torch_device, options.seed)
+        return answer_of(child, _is_result, _check, problem, name, config, options.torch_device, options.seed)
     except Died as death:
         return _result_of(death)
 
 
-def _answer(child: Child, is_answer: Callable[[Any], bool], function: Callable[..., Any], *args: Any) -> Any:
-    """What the worker returns. Raises Died, also where that is no answer: a candidate can sign as the worker does, and
-    would end the whole run."""
-    answer = child.call(function, *args)
-    if not is_answer(answer):
-        child.stop()
-        raise _death(answer, child.running)
-    return answer
-
-
-def _death(answer: Any, running: str | None) -> Died:
-    """What stands in the place of an answer."""
-    return answer if isinstance(answer, Died) else Died(NO_ANSWER, running, timed_out=False, forged=True)
-
-
-def _holds(answer: Any, kind: Any) -> bool:
-    """Whether an answer is of this type down to its last field: a wrong one would end the run where it is read."""
-    try:
-        msgspec.convert(msgspec.to_builtins(answer), kind)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return type(answer) is (get_origin(kind) or kind)
-
-
-def _is_result(answer: Any) -> bool:
-    return _holds(answer, Result)
+def _is_result(answer: Any) -> TypeGuard[Result]:
+    return holds(answer, Result)
 
 
 def _is_timing(answer: Any, names: Sequence[str], with_floor: bool) -> bool:
     """Whether `_time` may return it of these contenders."""
-    if _holds(answer, Failure):
+    if holds(answer, Failure):
         of_floor = with_floor and str(answer.name).startswith("floor/")
         return of_floor or answer.name in [None, AGAIN, *names]
-    if not _holds(answer, tuple[dict[str, Samples], dict[str, float | None]]):
+    if not holds(answer, tuple[dict[str, Samples], dict[str, float | None]]):
         return False
     samples, errors = answer
-    known = samples.keys() >= {*names, AGAIN} and errors.keys() == set(names)
+    if not samples.keys() >= {*names, AGAIN} or errors.keys() != set(names):
+        return False
     counts = {len(each.rounds) for each in samples.values()}
-    rounds = [us for each in samples.values() for us in each.rounds]
-    times = all(us and all(0 < time < inf for time in us) for us in rounds)
-    return known and all(type(each) is Samples for each in samples.values()) and len(counts) == 1 and rounds and times
+    if not all(type(each) is Samples for each in samples.values()) or len(counts) != 1:
+        return False
+    rounds = [times for each in samples.values() for times in each.rounds]
+    return bool(rounds) and all(times and all(0 < us < inf for us in times) for times in rounds)
 
 
 def _is_timelines(answer: Any, names: Sequence[str]) -> bool:
     """Whether `_timelines` may return it of these contenders."""
-    if _holds(answer, Failure):
+    if holds(answer, Failure):
         return answer.name in [None, *names]
-    return _holds(answer, str) or (_holds(answer, dict[str, float]) and answer.keys() <= set(names))
+    return holds(answer, str) or (holds(answer, dict[str, float]) and answer.keys() <= set(names))
 
 
 def _result_of(death: Died) -> Result:
@@ -470,7 +446,7 @@ def _timed(
             configs = {name: results[name].config for name in left}
             try:
                 is_timing = partial(_is_timing, names=left, with_floor=with_floor)
-                answer = _answer(child, is_timing, _time, problem, configs, mode, with_floor, options)
+                answer = answer_of(child, is_timing, _time, problem, configs, mode, with_floor, options)
             except Died as death:
                 answer = _failure(death)
                 if not is_timing(answer):
@@ -515,7 +491,7 @@ def _see_timelines(
     while running:
         configs = {name: results[name].config for name in running}
         try:
-            answer = _answer(
+            answer = answer_of(
                 child, partial(_is_timelines, names=running), _timelines, problem, configs, options.torch_device
             )
         except Died as death:

@@ -21,6 +21,8 @@ say nothing about the kernel; but the CUDA is that tilus writes again, to find w
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -28,7 +30,7 @@ import torch
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.measure.clock import Announce, NotTimed, first_line, time_together
-from triton_vs_tilus.bench.measure.process import Child, Children, Died
+from triton_vs_tilus.bench.measure.process import Child, Children, Died, answer_of, holds
 from triton_vs_tilus.bench.measure.rotation import clock_of, launcher, referee_of, timed
 from triton_vs_tilus.bench.measure.stats import summary
 from triton_vs_tilus.bench.rows.row import EnvironmentRecord
@@ -148,24 +150,25 @@ class _Trial:
 
     def check(self, config: Config) -> str | None:
         try:
-            return self._answer(_check, config)
+            return self._answer(partial(holds, kind=str | None), _check, config)
         except Died as death:
             return death.message
 
     def time(self, configs: Sequence[Config], rounds: int) -> list[float]:
         try:
-            answer = self._answer(_time, list(configs), rounds)
+            answer = self._answer(partial(_is_timing, count=len(configs)), _time, list(configs), rounds)
         except Died as death:
-            answer = int(death.running or 0), death.message
+            indices = [str(index) for index in range(len(configs))]
+            answer = indices.index(death.running) if death.running in indices else 0, death.message
         if isinstance(answer, tuple):
             index, reason = answer
             raise Lost(configs[index], reason)
         return answer
 
-    def _answer(self, function: Callable[..., Any], *given: Any) -> Any:
+    def _answer(self, is_answer: Callable[[Any], bool], function: Callable[..., Any], *given: Any) -> Any:
         """The child's, once it is prepared. Raises Died."""
         self._make_ready()
-        return self.child.call(function, self.problem, self.name, *given, self.device, self.seed)
+        return answer_of(self.child, is_answer, function, self.problem, self.name, *given, self.device, self.seed)
 
     def _make_ready(self) -> None:
         """Prepares the child where it is a new process. Raises Died."""
@@ -179,6 +182,13 @@ class _Trial:
             raise
         finally:
             self.prepare_s += monotonic() - began
+
+
+def _is_timing(answer: Any, count: int) -> bool:
+    """Whether `_time` may return it of so many configs."""
+    if holds(answer, list[float]):
+        return len(answer) == count and all(0 < us < inf for us in answer)
+    return holds(answer, tuple[int, str]) and 0 <= answer[0] < count
 
 
 # What runs in children.
