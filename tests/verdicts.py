@@ -108,6 +108,8 @@ ON_A_GPU: dict[str, Expected] = ANYWHERE | {
     "leaves_out_a_fifth": (WRONG, "call 41 of "),
     "idles_in_a_fifth": (WRONG, "call 41 of "),
     "one_memory_for_all": (PASSED, "not timed graph: returns one memory for several argument sets"),
+    "cached_by_version": (WRONG, "while timed cold"),
+    "cached_by_a_sample": (PASSED, "a call waits for the GPU"),
 }
 
 
