@@ -41,7 +41,8 @@ def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -
     bests = [f"best of {language.value}, x cuBLAS" for language in LANGUAGES]
     header = ["M x N x K", "where", "take", *bests, "lead of the\nlanguage, %"]
     foot = "Cold L2, median. x cuBLAS: speed over torch.mm, and with ReLU over torch.mm and a launch of ReLU; of w4a16 "
-    foot += "over torch.mm on the dequantized weight. Lead: over the other language's fastest kernel at each problem. "
+    foot += "over torch.mm on the dequantized weight. Lead: of the language with the higher mean, over the other's "
+    foot += "fastest kernel at each problem. "
     foot += "*Either*: no lead beyond intervals and run-to-run noise"
     device, timing = recorded[0].fastest.environment.device, recorded[0].timing
     if (apart := between_runs(device).get(timing)) is not None:
