@@ -10,6 +10,7 @@ stream already, and one per graph during a capture.
 
 import itertools
 import random
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -31,14 +32,16 @@ __all__ = [
 ]
 
 # Words of an arena. Captures get slices that are never taken back: a graph may be replayed much later, on any stream.
+# What has no room there is zeroed within its graph, by a node more at every replay.
 ARENA_ITEMS = 1 << 22
 ALIGNED_ITEMS = 32  # alignment of slices, and of the sums behind counters: kernels access these in vectors
 
 _by_stream: dict[tuple[int, int], Tensor] = {}  # by device and the stream's handle
 _by_capture: dict[tuple[int, int, int], Tensor] = {}
-_parts: dict[int, dict[tuple[int, int], tuple[Tensor, Tensor]]] = {}  # by address
+_parts: dict[int, dict[tuple[int, int], tuple[Tensor, Tensor]]] = {}  # by address, of what is kept
 _arenas: dict[int, Tensor] = {}
 _arena_used: dict[int, int] = {}
+_lock = threading.Lock()  # of the arenas
 
 # A ticket's low TICKET_BITS count turns; no kernel takes more.
 TICKET_BITS = 10
@@ -65,7 +68,7 @@ def too_many_turns(split_k: int) -> str | None:
 
 def semaphores(count: int, device: torch.device) -> Tensor:
     """int32 [count or more], zero before the first launch that uses them, owned by the current stream; during a graph
-    capture, by that capture.
+    capture, by that capture, or by the launch alone where the device has no room left for captures.
 
     Raises RuntimeError where a capture is the first to ask on this device, as memory that is zeroed inside a capture is
     zeroed at every replay.
@@ -82,6 +85,7 @@ def semaphores(count: int, device: torch.device) -> Tensor:
             _parts.pop(held.data_ptr(), None)
         ready_for_capture(device)
         held = _zeros(max(count, 1024), torch.device("cuda", index))
+        _parts[held.data_ptr()] = {}
         _by_stream[index, stream] = held
     return held
 
@@ -93,13 +97,18 @@ def counters_and_sums(tiles: int, elements: int, device: torch.device) -> tuple[
     """
     aligned = _aligned(tiles)
     held = semaphores(aligned + elements, device)
-    if device.type == "cpu":
-        return held[:tiles], held[aligned:].view(torch.float32)
+    parts = _parts.get(held.data_ptr())
+    if parts is None:  # of this launch alone: a view that is kept would keep the memory
+        return _split(held, tiles, elements)
     # The parts of memory that a stream or a capture keeps, as taking them anew would cost more than a launch.
-    parts = _parts.setdefault(held.data_ptr(), {})
     if (tiles, elements) not in parts:
-        parts[tiles, elements] = held[:tiles], held[aligned : aligned + elements].view(torch.float32)
+        parts[tiles, elements] = _split(held, tiles, elements)
     return parts[tiles, elements]
+
+
+def _split(held: Tensor, tiles: int, elements: int) -> tuple[Tensor, Tensor]:
+    aligned = _aligned(tiles)
+    return held[:tiles], held[aligned : aligned + elements].view(torch.float32)
 
 
 def ready_for_capture(device: torch.device) -> None:
@@ -108,26 +117,31 @@ def ready_for_capture(device: torch.device) -> None:
     if device.type == "cpu":
         return
     index = device.index if device.index is not None else torch.cuda.current_device()
-    if index not in _arenas:
-        _arenas[index] = _zeros(ARENA_ITEMS, torch.device("cuda", index))
-        _arena_used[index] = 0
-        torch.cuda.synchronize(device)  # every stream may use it from here on
+    with _lock:
+        if index not in _arenas:
+            _arena_used[index] = 0
+            _arenas[index] = _zeros(ARENA_ITEMS, torch.device("cuda", index))
+            torch.cuda.synchronize(device)  # every stream may use it from here on
 
 
 def _of_capture(count: int, index: int, stream: int) -> Tensor:
+    """A slice of the device's arena; where that is short, memory of the graph's own, zeroed whenever this launch is
+    replayed, and kept by no one: the graph may use it for what comes after the launch."""
     key = (index, stream, _capture_id(stream))
-    held = _by_capture.get(key)
-    if held is not None and held.numel() >= count:
-        return held
-    if index not in _arenas:
-        raise RuntimeError("semaphores are first asked for inside a CUDA graph capture; call the kernel once before it")
-    start = _aligned(_arena_used[index])
-    if start + count > ARENA_ITEMS:
-        left = f"{max(0, ARENA_ITEMS - start)} of {ARENA_ITEMS} words are left"
-        raise RuntimeError(f"{count} words are asked for in a CUDA graph capture; set aside on device {index}: {left}")
-    _arena_used[index] = start + count
-    _by_capture[key] = _arenas[index][start : start + count]
-    return _by_capture[key]
+    with _lock:
+        held = _by_capture.get(key)
+        if held is not None and held.numel() >= count:
+            return held
+        if index not in _arenas:
+            asked = "semaphores are first asked for inside a CUDA graph capture"
+            raise RuntimeError(f"{asked}; call the kernel once before it")
+        start = _aligned(_arena_used[index])
+        if start + count <= ARENA_ITEMS:
+            _arena_used[index] = start + count
+            held = _by_capture[key] = _arenas[index][start : start + count]
+            _parts[held.data_ptr()] = {}
+            return held
+    return _arenas[index].new_zeros(count)
 
 
 def is_capturing(device: torch.device) -> bool:

@@ -1,6 +1,8 @@
 """Clean memory for launches: where slices for captures begin, and that it can be zeroed whoever asked first."""
 
-from contextlib import nullcontext
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 
 import pytest
 import torch
@@ -33,10 +35,35 @@ def test_slices_of_captures_are_apart_and_aligned(arena):
     assert places == [32, 96, 0]
 
 
-def test_what_is_left_for_captures_is_said(arena):
+def test_a_capture_without_room_has_memory_of_its_graph(arena, monkeypatch):
+    """Zeroed at each launch, and kept by none; what is left is for others."""
+    monkeypatch.setattr(workspace, "is_capturing", lambda device: True)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 2, raising=False)
+    monkeypatch.setattr(workspace, "_parts", {})
     arena(100, capture=1)
-    with pytest.raises(RuntimeError, match=r"200 words are asked for .* device 0: 128 of 256 words are left"):
-        arena(200, capture=2)
+    for _ in range(2):
+        counters, sums = workspace.counters_and_sums(3, 200, torch.device("cuda", 0))
+        assert (counters.shape, sums.shape, sums.dtype) == ((3,), (200,), torch.float32)
+        assert not counters.any() and not sums.any()
+        counters.fill_(1)
+        assert not workspace._arenas[0].any()
+    assert list(workspace._parts) == [workspace._arenas[0].data_ptr()]
+    assert arena(100, capture=3).data_ptr() == workspace._arenas[0].data_ptr() + 4 * 128
+
+
+def test_captures_of_several_threads_get_slices_of_their_own(arena, monkeypatch):
+    """Each waits where it has read how much is used until all others have, or nobody else comes."""
+    together = threading.Barrier(2)
+
+    def slowly(items: int) -> int:
+        with suppress(threading.BrokenBarrierError):
+            together.wait(0.05)
+        return -(-items // 32) * 32
+
+    monkeypatch.setattr(workspace, "_aligned", slowly)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(arena, (32, 32), (1, 2))
+    assert first.data_ptr() != second.data_ptr()
 
 
 def test_tickets_are_positive_int32_that_leave_room_for_turns(monkeypatch):
