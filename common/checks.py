@@ -5,6 +5,7 @@ from dataclasses import fields
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Config, Kernel
@@ -16,6 +17,7 @@ __all__ = [
     "check_no_gradient",
     "check_plain",
     "chosen_variant",
+    "has_tangent",
     "layout_of",
     "matmul_problem",
     "overlaps_itself",
@@ -131,13 +133,25 @@ def check_plain(**tensors: Tensor | None) -> None:
 
 
 def check_no_gradient(**tensors: Tensor | None) -> None:
-    """Raises ValueError for a tensor that requires a gradient while gradients are recorded: a launcher's result would
-    have none."""
+    """Raises ValueError for a tensor that requires a gradient while gradients are recorded, or that carries one
+    forwards: a launcher's result would have none."""
     if torch.is_grad_enabled():
         for name, tensor in tensors.items():
             if tensor is not None and tensor.requires_grad:
                 instead = f"{name}.detach(), a call under torch.no_grad(), or `linear` and `matmul` of the package"
                 raise ValueError(f"{name} requires a gradient, and kernels have no backward; accepted: {instead}")
+    if forward_ad._current_level >= 0:
+        for name, tensor in tensors.items():
+            if has_tangent(tensor):
+                instead = "its primal (torch.autograd.forward_ad.unpack_dual), or `linear` and `matmul` of the package"
+                raise ValueError(f"{name} has a tangent, and kernels have no derivative; accepted: {instead}")
+
+
+def has_tangent(*tensors: Tensor | None) -> bool:
+    """Whether one carries a gradient forwards. None does outside of a level, which takes an attribute to see."""
+    return forward_ad._current_level >= 0 and any(
+        tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors
+    )
 
 
 def layout_of(b: Tensor) -> Layout | None:

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn.functional import linear as torch_linear
 
 from triton_vs_tilus.common import building, devices, dispatch, tuned
 from triton_vs_tilus.common.building import Program
-from triton_vs_tilus.common.checks import layout_of
+from triton_vs_tilus.common.checks import has_tangent, layout_of
 from triton_vs_tilus.common.dispatch import Choice
 from triton_vs_tilus.common.epilogue import ACTIVATIONS, Epilogue
 from triton_vs_tilus.common.kernel import Kernel, Language
@@ -93,15 +94,18 @@ class _Language:
         every run. out_dtype: by default that of x; of half-precision inputs also torch.float32, which keeps the sum as
         it is.
 
-        Differentiable, by products of torch. Raises TypeError for tensors of different dtypes, and for an out_dtype
-        that is none of those; ValueError for such an activation, for shapes that do not fit, and for tensors on
-        different devices.
+        Differentiable, by products of torch; what carries tangents forwards torch computes alone. Raises TypeError for
+        tensors of different dtypes, and for an out_dtype that is none of those; ValueError for such an activation, for
+        shapes that do not fit, and for tensors on different devices.
         """
         # The operator's way through torch's dispatcher takes as long as a launch.
         if _is_eager(x, weight, bias):
             return self._on_gpu(x, weight, bias, activation, deterministic, out_dtype)
         if not isinstance(x, Tensor) or not isinstance(weight, Tensor):  # of which the dispatcher says less
             checked(x, weight, bias, activation, out_dtype)
+        if has_tangent(x, weight, bias):  # the operator has no rule for them, and would drop them in silence
+            checked(x, weight, bias, activation, out_dtype)
+            return _by_torch(x, weight, bias, activation, deterministic, out_dtype)
         return self.op(x, weight, bias, activation, deterministic, out_dtype)
 
     def matmul(
@@ -286,6 +290,7 @@ def _is_eager(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         or torch._C._is_torch_function_mode_enabled()
         or torch._C._len_torch_dispatch_stack()
         or torch._C._functorch.peek_interpreter_stack() is not None
+        or forward_ad._current_level >= 0
         or torch._C._get_tracing_state() is not None
         or torch.is_autocast_enabled("cuda")
     ):

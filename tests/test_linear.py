@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 from torch.overrides import BaseTorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -64,6 +65,8 @@ def test_a_plain_call_on_a_gpu_alone_goes_past_torchs_dispatcher(monkeypatch):
     for mode in (BaseTorchFunctionMode, TorchDispatchMode):
         with mode():
             assert not linear._is_eager(x, weight, None)
+    with forward_ad.dual_level():
+        assert not is_eager(x, weight, None)
     seen = []
     torch.vmap(lambda row: seen.append(is_eager(row, weight, None)) or row)(x)
     torch.jit.trace(lambda x: seen.append(is_eager(x, weight, None)) or x, x, check_trace=False)
@@ -151,6 +154,28 @@ def test_gradients_are_torchs(package, activation):
         torch.autograd.grad(package.linear(*leaves, activation), leaves, upstream), theirs, strict=True
     ):
         torch.testing.assert_close(mine, other)
+
+
+@each_package
+@pytest.mark.parametrize("activation", [None, "silu"])
+@pytest.mark.parametrize("out_dtype", [None, torch.float32])
+def test_tangents_are_torchs(package, activation, out_dtype):
+    given = tensors(2, 3)
+    tangents = tuple(map(torch.randn_like, given))
+
+    def theirs(*given):
+        y = torch.nn.functional.linear(*(each.to(out_dtype or BF16) for each in given))
+        return torch.nn.functional.silu(y) if activation else y
+
+    def mine(*given):
+        return package.linear(*given, activation, out_dtype=out_dtype)
+
+    assert all(map(torch.equal, torch.func.jvp(mine, given, tangents), torch.func.jvp(theirs, given, tangents)))
+    with forward_ad.dual_level():
+        x = forward_ad.make_dual(given[0].requires_grad_(), tangents[0])
+        assert forward_ad.unpack_dual(mine(x, *given[1:])).tangent is not None
+        plain = mine(given[0].detach(), *given[1:])
+        assert forward_ad.unpack_dual(plain).tangent is None and torch.equal(plain, theirs(*given))
 
 
 @each_package
@@ -536,6 +561,10 @@ def test_a_launcher_refuses_what_requires_a_gradient_and_loses_it(package):
         kernel.launch(x, weight.t(), out=out)
     with pytest.raises(ValueError, match="out requires a gradient"):
         kernel.launch(x, weight.detach().t(), out=out.requires_grad_())
+    with forward_ad.dual_level(), torch.no_grad():
+        kernel.launch(x, weight.t())
+        with pytest.raises(ValueError, match="a has a tangent, and kernels have no derivative; accepted: its primal"):
+            kernel.launch(forward_ad.make_dual(x, x), weight.t())
 
 
 @each_package_on_cpu
