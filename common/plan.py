@@ -253,6 +253,8 @@ class Call:
         plan = self.plan
         if out is None:
             out = self._empty(*self._out)
+        elif not out.is_inference():  # which has no version; autograd may keep any other, whatever the mode is now
+            torch.autograd.graph.increment_version(out)
         scratch = counters = sums = None
         ticket = 0
         if plan.scratch:

@@ -568,6 +568,20 @@ def test_a_launcher_refuses_what_requires_a_gradient_and_loses_it(package):
 
 
 @each_package_on_cpu
+def test_autograd_sees_that_out_was_written_to(package):
+    x, weight, _ = tensors(4)
+    kernel = next(kernel for kernel in package.KERNELS if kernel.name == "data_parallel")
+    factor, out = torch.ones(4, 16, dtype=BF16, requires_grad=True), torch.ones(4, 16, dtype=BF16)
+    product = factor * out
+    with torch.no_grad():
+        kernel.launch(x, weight.t(), out=out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+    with torch.inference_mode():
+        assert kernel.launch(x, weight.t(), out=torch.empty_like(out)).is_inference()
+
+
+@each_package_on_cpu
 def test_a_launcher_plans_a_kind_of_call_once_and_checks_out_at_each(package, plans):
     x, weight, _ = tensors(4)
     kernel = next(kernel for kernel in package.KERNELS if kernel.name == "data_parallel")
