@@ -31,7 +31,7 @@ from triton_vs_tilus.common.distance import WIDEST, bytes_of_copies, gap
 from triton_vs_tilus.common.kernel import Config, GroupedConfig, Kernel, is_grouped
 from triton_vs_tilus.common.problem import SHORT_DTYPE, Matmul
 
-__all__ = ["BASELINE", "Choice", "Measured", "choose", "devices", "path_of", "shared_tokens", "table"]
+__all__ = ["BASELINE", "Choice", "Measured", "choose", "devices", "path_of", "rounds_to_tf32", "shared_tokens", "table"]
 
 FOLDER = Path(__file__).parent / "measured"
 BASELINE = "torch/mm"
@@ -117,6 +117,13 @@ def shared_tokens(tokens: int) -> int:
     return 4 ** int((log2(tokens) + 1) // 2)
 
 
+def rounds_to_tf32() -> bool:
+    """Whether torch's products of fp32 on a GPU may, by whichever of its settings; `get_float32_matmul_precision` knows
+    the older ones, and raises once the others were used. Asked as torch.backends.cuda.matmul.fp32_precision does, which
+    takes several times as long."""
+    return torch._C._get_fp32_precision_getter("cuda", "matmul") not in ("none", "ieee")
+
+
 def choose(
     kernels: Sequence[Kernel],
     problem: Matmul,
@@ -131,7 +138,7 @@ def choose(
     known = _by_kind(table(slug)) if measured is None else _by_kind(tuple(measured))
     if problem.dtype not in SHORT_DTYPE:
         return Choice(None, None, f"kernels take {', '.join(map(str, SHORT_DTYPE))}, not {problem.dtype}")
-    if problem.dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest":
+    if problem.dtype is torch.float32 and rounds_to_tf32():
         return Choice(None, None, "torch may round fp32 to TF32 here; the kernels do not, and take longer")
     if not known:
         return _rule_of_thumb(kernels, problem, slug, deterministic)

@@ -194,11 +194,12 @@ class _Language:
         out_dtype: torch.dtype | None,
     ) -> Tensor:
         deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
+        dtype = x.dtype
         # fmt: off
         key = (
-            x.shape, x.stride(), x.dtype, x.data_ptr() % WIDEST, x.get_device(),
+            x.shape, x.stride(), dtype, x.data_ptr() % WIDEST, x.get_device(),
             weight.shape, weight.stride(), weight.dtype, weight.data_ptr() % WIDEST, weight.get_device(),
-            activation, deterministic, out_dtype,
+            activation, deterministic, out_dtype, dtype is torch.float32 and dispatch.rounds_to_tf32(),
             None if bias is None else
             (bias.shape, bias.stride(), bias.dtype, bias.data_ptr() % WIDEST, bias.get_device()),
         )

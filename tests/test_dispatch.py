@@ -238,7 +238,7 @@ def test_fp32_is_torchs_where_torch_may_round_it(monkeypatch):
     problem = Matmul(16, 16, 8192, torch.float32)
     here = measured(problem, **{FASTER: 5.0})
     assert chosen(problem, here) == FASTER
-    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    monkeypatch.setattr(dispatch, "rounds_to_tf32", lambda: True)
     assert chosen(problem, here) is None
 
 

@@ -19,6 +19,7 @@ from triton_vs_tilus.common.kernel import Language
 from triton_vs_tilus.common.problem import Layout, Matmul
 
 BF16 = torch.bfloat16
+CHOOSE = dispatch.choose  # where a test has another in its place
 PACKAGES = {"triton": kernels_triton, "tilus": kernels_tilus}
 each_package = pytest.mark.parametrize("package", PACKAGES.values(), ids=PACKAGES)
 ON_CPU = [
@@ -404,6 +405,40 @@ def test_a_call_that_differs_in_anything_is_settled_on_its_own(gpu, monkeypatch)
         for given, options in calls:
             gpu(*given, **options)
     assert len(settled) == len(set(settled)) == len(calls)
+
+
+@pytest.fixture
+def precision():
+    """Sets torch's precision of fp32 products by any of its settings; the former one is back afterwards."""
+    settings = {
+        "older": torch.set_float32_matmul_precision,
+        "newer": partial(setattr, torch.backends.cuda.matmul, "fp32_precision"),
+        "of all": partial(setattr, torch.backends, "fp32_precision"),
+    }
+
+    def reset():
+        for setting, value in (("older", "highest"), ("newer", "none"), ("of all", "none")):
+            settings[setting](value)
+
+    reset()
+    yield lambda setting, value: settings[setting](value)
+    reset()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "back"), [("older", "high", "highest"), ("newer", "tf32", "ieee"), ("of all", "tf32", "none")]
+)
+def test_fp32_is_torchs_while_it_may_round_to_tf32_and_settled_anew_after(gpu, precision, setting, value, back):
+    rounds = []
+    real, gpu.made._settled = gpu.made._settled, lambda *given: rounds.append(dispatch.rounds_to_tf32()) or real(*given)
+    x, weight, _ = tensors(4, dtype=torch.float32)
+    problem = Matmul(16, 256, 7168, torch.float32, layout=Layout.NK)
+    for now in (back, value, back):
+        precision(setting, now)
+        assert ("TF32" in CHOOSE(kernels_triton.KERNELS, problem, "h200").why) is (now == value)
+        gpu(x, weight)
+        gpu(x, weight)
+    assert rounds == [False, True]
 
 
 def test_no_more_kinds_of_calls_are_kept_than_there_is_room_for(gpu, monkeypatch):
