@@ -91,8 +91,8 @@ class _Language:
         """activation(x [..., K] @ weight.T [K, N] + bias [N]), of shape [..., N], as torch.nn.functional.linear.
 
         activation: None, 'relu', 'silu' or 'sigmoid', of the whole fp32 sum. deterministic: bitwise the same result in
-        every run. out_dtype: by default that of x; of half-precision inputs also torch.float32, which keeps the sum as
-        it is.
+        every run; torch.use_deterministic_algorithms asks for it, too. out_dtype: by default that of x; of
+        half-precision inputs also torch.float32, which keeps the sum as it is.
 
         Differentiable, by products of torch; what carries tangents forwards torch computes alone. Raises TypeError for
         tensors of different dtypes, and for an out_dtype that is none of those; ValueError for such an activation, for
@@ -144,6 +144,7 @@ class _Language:
             problem = f"x is on {x.device}"
         if isinstance(problem, str):
             return Choice(None, None, problem)
+        deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
         return dispatch.choose(self.kernels, problem, device or tuned.slug_of(x.device), deterministic)
 
     def prepare(
@@ -171,6 +172,7 @@ class _Language:
             problem = f"weight is on {weight.device}"
         if isinstance(problem, str):
             raise ValueError(f"{problem}; accepted: a weight that `linear` takes, on a CUDA device")
+        deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
         placement = placement_of(problem, None, weight.t(), bias, None)
         with devices.on(weight.device):
             target = building.target_of(torch.cuda.get_device_capability())

@@ -1,6 +1,7 @@
 """`linear` and `matmul`: the operator in torch's own tests, and which way a call goes, with interpreters for a GPU."""
 
 import warnings
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from torch.overrides import BaseTorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
-from triton_vs_tilus.common import building, dispatch, linear, plan, tuned
+from triton_vs_tilus.common import building, devices, dispatch, linear, plan, tuned
 from triton_vs_tilus.common.dispatch import Choice
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Language
@@ -571,13 +572,19 @@ def test_what_a_call_allocates_is_as_torch_allocates_it(known, monkeypatch):
         assert y.is_inference() is inference and not y.requires_grad
 
 
-def test_torch_is_asked_for_determinism_too(gpu, monkeypatch):
-    asked = []
-    monkeypatch.setattr(linear.dispatch, "choose", lambda kernels, problem, slug, wanted: asked.append(wanted))
+@each_package
+def test_torch_is_asked_for_determinism_too(package, monkeypatch):
+    """By a call, by `prepare` and by `explain`."""
+    gpu, asked = FakeGpu(package, monkeypatch), []
+    monkeypatch.setattr(linear.dispatch, "choose", lambda *given: asked.append(given[3]) or Choice(None, None, "made"))
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
-    with pytest.raises(AttributeError):  # the choice is None
-        gpu(*tensors(4)[:2])
-    assert asked == [True]
+    x, weight, _ = tensors(4)
+    gpu(x, weight)
+    gpu.made.explain(x, weight, device="h200")
+    monkeypatch.setattr(torch.Tensor, "device", torch.device("cuda", 0), raising=False)
+    monkeypatch.setattr(devices, "on", lambda device: nullcontext())
+    gpu.made.prepare(weight, max_tokens=1)
+    assert asked == [True] * 3
 
 
 @each_package_on_cpu
