@@ -438,7 +438,8 @@ def _fake(
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, weight, bias, ctx.activation, _, _ = inputs
-    ctx.save_for_backward(x, weight, bias, output)
+    # The caller may change an output in place that backward does not read.
+    ctx.save_for_backward(x, weight, bias, output if ctx.activation in ("relu", "sigmoid") else None)
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

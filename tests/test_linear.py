@@ -160,6 +160,17 @@ def test_gradients_are_torchs(package, activation):
 
 @each_package
 @pytest.mark.parametrize("activation", [None, "silu"])
+def test_an_output_that_backward_does_not_read_may_be_changed_in_place(package, activation):
+    x, weight, _ = tensors(4, dtype=torch.float32)
+    weight.requires_grad_()
+    doubled, plain = (package.linear(x, weight, None, activation) for _ in range(2))
+    doubled.mul_(2)
+    grads = [torch.autograd.grad(y.sum(), weight)[0] for y in (doubled, plain)]
+    torch.testing.assert_close(grads[0], 2 * grads[1])
+
+
+@each_package
+@pytest.mark.parametrize("activation", [None, "silu"])
 @pytest.mark.parametrize("out_dtype", [None, torch.float32])
 def test_tangents_are_torchs(package, activation, out_dtype):
     given = tensors(2, 3)
