@@ -315,6 +315,8 @@ def way(
     if choice.kernel is None:
         return choice, None
     assert choice.kernel.backend is not None
+    if reason := choice.kernel.backend.lacks(problem, placement):
+        return Choice(None, None, reason), None
     config = choice.kernel.backend.fit(choice.kernel, problem, choice.config, placement)
     return choice, Program(choice.kernel, problem, config, placement, target)
 

@@ -159,6 +159,7 @@ class Backend:
     build compiles what is in no cache, and loads nothing that has to be on the GPU
     fit   a config of a matmul's tables, or the nearest to it with which the kernel can take tensors that lie so
     check raises ValueError for a config of the caller's with which the kernel cannot take tensors that lie so
+    lacks why no kernel takes a matmul's tensors that lie so, on whatever config; None where some do
     cache where it keeps what is built on disk
     """
 
@@ -167,6 +168,7 @@ class Backend:
     cache: Callable[[], str]
     fit: Callable[[Any, Any, Any, Any], Any] = lambda kernel, problem, config, placement: config
     check: Callable[[Any, Any, Any, Any], None] = lambda kernel, problem, config, placement: None
+    lacks: Callable[[Any, Any], str | None] = lambda problem, placement: None
 
 
 def filling(arguments: tuple[Any, ...], null: Any = None) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:

@@ -51,6 +51,15 @@ def check_placement(problem: Matmul, placement: Placement) -> None:
     )
 
 
+def beyond_offsets(problem: Matmul, placement: Placement) -> str | None:
+    """What `check_placement` raises, in words."""
+    try:
+        check_placement(problem, placement)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def check_rows(rows: Mapping[str, tuple[int, int]]) -> None:
     """Raises ValueError for a tensor of so many rows, so many elements apart, of which no offset reaches the end."""
     for name, (count, stride) in rows.items():
@@ -223,4 +232,5 @@ BACKEND = Backend(
     lambda: str(tilus.option.get_option("cache_dir")),
     fit=by_another_engine,
     check=check_engine,
+    lacks=beyond_offsets,
 )

@@ -2,6 +2,7 @@
 
 import warnings
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -362,6 +363,23 @@ def test_a_kernel_takes_rows_of_any_leading_dimensions_and_strides(gpu, launches
     y = built(gpu, x, weight, bias, out_dtype=torch.float32)
     assert launches and y.shape == (2, 3, 16) and y.dtype is torch.float32
     assert_close(y, x, weight, bias)
+
+
+def test_rows_beyond_the_reach_of_offsets_are_torchs_and_spoil_nothing_for_others(monkeypatch):
+    """No kernel of tilus adds up offsets beyond int32. An operand's last row here is not there to be read."""
+    gpu = FakeGpu(kernels_tilus, monkeypatch)
+    problem = Matmul(1024, 16, 64, layout=Layout.NK)
+    lying = plan.contiguous(problem)._replace(stride_am=1 << 21)
+    given = (kernels_tilus.KERNELS, problem, lying, "h200", "sm_90a", False)
+    choice, program = linear.way(*given)
+    assert program is None and choice.kernel is None and "a has 1024 rows, 2097152 elements apart" in choice.why
+    assert linear.way(given[0], replace(problem, m=512), *given[2:])[1] is not None
+
+    x, weight, _ = tensors(4)
+    monkeypatch.setattr(linear, "placement_of", lambda *given: lying._replace(stride_am=1 << 30))
+    for _ in range(2):
+        assert torch.equal(gpu(x, weight), torch.nn.functional.linear(x, weight))
+    assert not gpu.jobs
 
 
 def test_a_weight_in_either_layout_is_read_as_it_stands(gpu, launches):
