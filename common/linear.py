@@ -118,6 +118,10 @@ class _Language:
         if b.dim() != 2 or not a.dim() or a.shape[-1] != b.shape[0]:
             accepted = f"({a.shape[-1] if a.dim() else 'K'}, N), as a has shape {tuple(a.shape)}"
             raise ValueError(f"b has shape {tuple(b.shape)}; accepted: {accepted}")
+        if b.dtype is not a.dtype and not (
+            a.device.type in ("cuda", "cpu") and torch.is_autocast_enabled(a.device.type)
+        ):
+            raise TypeError(f"b has dtype {b.dtype}; accepted: that of a, {a.dtype}")
         return self.linear(a, b.t(), deterministic=deterministic, out_dtype=out_dtype)
 
     def explain(
@@ -358,12 +362,16 @@ def checked(
             raise TypeError(f"{name} has dtype {tensor.dtype}; accepted: that of x, {x.dtype}")
         if tensor is not None and tensor.device != x.device:
             raise ValueError(f"{name} is on {tensor.device}; accepted: the device of x, {x.device}")
-    if activation is not None and activation not in ACTIVATIONS:
-        raise ValueError(f"activation is {activation!r}; accepted: None, {', '.join(map(repr, ACTIVATIONS))}")
+    _check_activation(activation)
     wider = (torch.float32,) if x.dtype in (torch.float16, torch.bfloat16) else ()
     if out_dtype not in (None, x.dtype, *wider):
         accepted = ", ".join(["None", f"that of x, {x.dtype}", *map(str, wider)])
         raise TypeError(f"out_dtype is {out_dtype}; accepted: {accepted}")
+
+
+def _check_activation(activation: str | None) -> None:
+    if activation is not None and activation not in ACTIVATIONS:
+        raise ValueError(f"activation is {activation!r}; accepted: None, {', '.join(map(repr, ACTIVATIONS))}")
 
 
 def _problem(
@@ -482,13 +490,18 @@ def _autocast(language: _Language, device_type: str, key: Any) -> Callable[..., 
         out_dtype: torch.dtype | None,
     ) -> Tensor:
         """As F.linear under autocast. Where something is cast, torch does it all: it keeps the casts of weights."""
+        _check_activation(activation)
         dtype = torch.get_autocast_dtype(device_type)
         if out_dtype is None and any(tensor is not None and tensor.dtype is not dtype for tensor in (x, weight, bias)):
             y = torch_linear(x, weight, bias)
             return ACTIVATIONS[activation](y) if activation else y
+        is_cast = x.dtype is not torch.float64  # which torch's autocast leaves as it is
+        if is_cast and out_dtype not in (None, dtype, torch.float32):
+            raise TypeError(f"out_dtype is {out_dtype}; accepted: None, that of autocast, {dtype}, torch.float32")
         with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
-            tensors = (None if tensor is None else tensor.to(dtype) for tensor in (x, weight, bias))
-            return language.op(*tensors, activation, deterministic, out_dtype)
+            if is_cast:
+                x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+            return language.op(x, weight, bias, activation, deterministic, out_dtype)
 
     return cast
 

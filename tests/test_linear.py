@@ -225,6 +225,15 @@ def test_autocast_casts_as_it_does_for_torch(package):
         y = package.linear(x, weight, bias)
         assert torch.equal(y, torch.nn.functional.linear(x, weight, bias)) and y.dtype is BF16
         assert package.linear(x, weight, out_dtype=torch.float32).dtype is torch.float32
+        assert package.matmul(x.to(BF16), weight.t()).dtype is BF16
+        doubles = x.double(), weight.double()
+        for out_dtype in (None, torch.float64):
+            assert torch.equal(package.linear(*doubles, out_dtype=out_dtype), torch.nn.functional.linear(*doubles))
+        with pytest.raises(ValueError, match="activation is 'gelu'; accepted: None, 'relu', 'silu', 'sigmoid'"):
+            package.linear(x, weight, activation="gelu")
+        words = "out_dtype is torch.float16; accepted: None, that of autocast, torch.bfloat16, torch.float32"
+        with pytest.raises(TypeError, match=words):
+            package.linear(x.half(), weight.half(), out_dtype=torch.float16)
     y.sum().backward()
     assert weight.grad.dtype is torch.float32
 
@@ -269,6 +278,8 @@ def test_bad_input_is_one_clear_error(package, change, error, words):
 def test_bad_input_of_a_product_is_one_clear_error(package):
     with pytest.raises(TypeError, match=r"a is list; accepted: torch\.Tensor"):
         package.matmul([1.0], torch.ones(1, 1))
+    with pytest.raises(TypeError, match=r"b has dtype torch\.float16; accepted: that of a, torch\.float32"):
+        package.matmul(torch.ones(1, 1), torch.ones(1, 1).half())
     with pytest.raises(ValueError, match=r"weight has shape \(\); accepted: \(N, K\)"):
         package.prepare(torch.tensor(1.0))
     with pytest.raises(ValueError, match="max_tokens is None; accepted: 1 or more"):
