@@ -30,6 +30,7 @@ import torch
 from filelock import FileLock
 from platformdirs import user_cache_path, user_data_path
 
+from triton_vs_tilus.common.checks import check_config
 from triton_vs_tilus.common.distance import SIZES, distance
 from triton_vs_tilus.common.files import InvalidFile, replace_text
 from triton_vs_tilus.common.kernel import Config, Kernel
@@ -276,7 +277,10 @@ def _known(kernel: Kernel, key: dict[str, Any], entry: Entry, slug: str) -> Know
     if any(problem[name] < 1 for name in SIZES):
         return None
     try:
-        return Known(entry["problem"], kernel.config_from(entry["config"]), slug)
+        config = kernel.config_from(entry["config"])
+        if _name(kernel) not in OF_ONE_PROBLEM:  # whose places count from 0
+            check_config(kernel, config)
+        return Known(entry["problem"], config, slug)
     except (TypeError, ValueError):
         return None
 

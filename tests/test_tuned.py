@@ -205,12 +205,14 @@ def test_group_sizes_are_a_choice_and_no_size(tuned_tables):
 
 
 def test_entries_of_another_version_are_passed_over(tuned_tables):
-    """Of fields that the kernel or the problem no longer has, or has had since; of sizes that no problem has."""
+    """Of fields that the kernel or the problem no longer has, or has had since; of sizes that no problem has, and of
+    values that no config has."""
     good = entry(Matmul(64, 256, 7168), 4)
     problem, config = entry(Matmul(16, 256, 7168), 8).values()
     fewer = {name: value for name, value in problem.items() if name != "layout"}
     broken = [
         {"problem": problem, "config": {**config, "waves": 2}},
+        *({"problem": problem, "config": {**config, **wrong}} for wrong in ({"block_m": "16"}, {"split_k": 0})),
         {"problem": {**problem, "batch": 1}, "config": config},
         {"problem": fewer, "config": config},
         *({"problem": {**problem, "m": m}, "config": config} for m in (0, -4, "16", 16.0)),
@@ -218,7 +220,7 @@ def test_entries_of_another_version_are_passed_over(tuned_tables):
     tuned.write("a-gpu", [(KERNEL.full_name, good)], shipped=True)
     for stale in broken:
         tuned.write("a-gpu", [(KERNEL.full_name, stale)], shipped=False)
-    assert picked(Matmul(16, 256, 7168), "a-gpu") == (4, "nearest")
+        assert picked(Matmul(16, 256, 7168), "a-gpu") == (4, "nearest")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"triton/atomic": [{}]}', '{"triton/atomic": [{"problem": 1}]}'])
