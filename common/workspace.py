@@ -45,7 +45,7 @@ _lock = threading.Lock()  # of the arenas
 
 # A ticket's low TICKET_BITS count turns; no kernel takes more.
 TICKET_BITS = 10
-_tickets = itertools.count(random.getrandbits(20))
+_tickets = itertools.count(random.SystemRandom().getrandbits(20))  # the user's own seed gives what it gave
 
 
 def next_ticket() -> int:

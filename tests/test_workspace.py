@@ -1,5 +1,7 @@
 """Clean memory for launches: where slices for captures begin, and that it can be zeroed whoever asked first."""
 
+import importlib.util
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
@@ -72,6 +74,13 @@ def test_tickets_are_positive_int32_that_leave_room_for_turns(monkeypatch):
     assert [workspace.next_ticket() for _ in range(4)] == [1 << 10, 2 << 10, (1 << 31) - (1 << 10), 1 << 10]
     assert workspace.too_many_turns(1023) is None
     assert workspace.too_many_turns(1024) == "split_k is 1024; accepted: 1023 or fewer, as a ticket counts"
+
+
+def test_an_import_leaves_the_users_random_numbers_as_they_were():
+    spec = importlib.util.spec_from_file_location("workspace_anew", workspace.__file__)
+    before = random.getstate()
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    assert random.getstate() == before
 
 
 def test_memory_first_asked_for_in_inference_mode_is_zeroed_outside_of_it():
