@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
@@ -111,9 +112,11 @@ def is_built(program: Program) -> bool:
 
 
 def mark_built(program: Program) -> None:
+    """A folder that cannot be written to keeps no marker: the build is there all the same."""
     marker = _marker(program)
-    marker.parent.mkdir(parents=True, exist_ok=True)
-    marker.touch()
+    with suppress(OSError):
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
 
 
 def build_now(programs: Sequence[Program]) -> dict[Program, str]:

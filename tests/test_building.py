@@ -66,6 +66,13 @@ def test_what_is_built_is_not_built_again(cache, monkeypatch):
     assert not job.done
 
 
+def test_a_build_without_a_marker_is_a_build_all_the_same(cache, monkeypatch):
+    (cache / "file").touch()
+    monkeypatch.setattr(building, "user_cache_path", lambda app: cache / "file")  # where no folder can be made
+    building.mark_built(program())
+    assert not building.is_built(program())
+
+
 def test_a_build_that_fails_says_why_and_is_tried_again(cache, monkeypatch):
     ended = SimpleNamespace(returncode=1, stderr="Traceback ...\nRuntimeError: nvcc fatal\n")
     monkeypatch.setattr(building.subprocess, "run", lambda command, **options: ended)
