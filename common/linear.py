@@ -7,6 +7,7 @@ takes torch's path; `prepare` builds ahead. What a call of these shapes, strides
 worked out once (common/plan.py).
 """
 
+import importlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -77,6 +78,10 @@ class _Language:
         torch.library.register_fake(full_name, _fake, lib=_LIBRARY)
         torch.library.register_autograd(full_name, _backward, setup_context=_remember, lib=_LIBRARY)
         self.op = getattr(getattr(torch.ops, NAMESPACE), name).default
+
+    def __reduce__(self) -> tuple[Callable[[str], "_Language"], tuple[str]]:
+        """By name: a copy, or what another process loads, is the one that the operator and its builds belong to."""
+        return _language_of, (self.language.value,)
 
     def linear(
         self,
@@ -284,6 +289,11 @@ class _Language:
             return call(None, x if laid_out else _rows(x), weight, bias)
 
         return keep(by_kernel)
+
+
+def _language_of(name: str) -> _Language:
+    package: Any = importlib.import_module(f"triton_vs_tilus.kernels_{name}")
+    return package.linear.__self__
 
 
 _TENSORS = {Tensor, torch.nn.Parameter}

@@ -1,5 +1,7 @@
 """`linear` and `matmul`: the operator in torch's own tests, and which way a call goes, with interpreters for a GPU."""
 
+import copy
+import io
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
@@ -143,6 +145,16 @@ def test_it_is_exported_as_one_operator(package):
     called = [node.target for node in exported.graph.nodes if node.op == "call_function"]
     assert called == [operator(package).op]
     assert exported.module()(tensors(7)[0]).shape == (7, 16)
+
+
+@each_package
+def test_a_module_that_holds_it_is_copied_and_saved(package):
+    module = Router(package, tensors()[1])
+    saved = io.BytesIO()
+    torch.save(module, saved)
+    saved.seek(0)
+    for other in (copy.deepcopy(module), torch.load(saved, weights_only=False)):
+        assert other.linear.__self__ is operator(package) and other.weight is not module.weight
 
 
 @each_package
