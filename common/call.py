@@ -14,6 +14,7 @@ from triton_vs_tilus.common.checks import (
     check_no_gradient,
     matmul_problem,
 )
+from triton_vs_tilus.common.devices import on
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Config, Kernel
 from triton_vs_tilus.common.plan import WIDEST, Call, Places, placement_of
@@ -36,9 +37,10 @@ def chosen_config(kernel: Kernel, problem: Problem, config: Config | None, devic
     """
     if config is not None:
         check_config(kernel, config)
-    if reason := kernel.supports(problem, config):
-        raise ValueError(f"config is {config}; {reason}" if config else reason)
-    return tuned.pick(kernel, problem, tuned.slug_of(device))[0] if config is None else config
+    with on(device):  # which may be of another capability than the current one
+        if reason := kernel.supports(problem, config):
+            raise ValueError(f"config is {config}; {reason}" if config else reason)
+        return tuned.pick(kernel, problem, tuned.slug_of(device))[0] if config is None else config
 
 
 def cached_launch(

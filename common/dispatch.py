@@ -31,9 +31,21 @@ from triton_vs_tilus.common.distance import WIDEST, bytes_of_copies, gap
 from triton_vs_tilus.common.kernel import Config, GroupedConfig, Kernel, is_grouped
 from triton_vs_tilus.common.problem import SHORT_DTYPE, Matmul
 
-__all__ = ["BASELINE", "Choice", "Measured", "choose", "devices", "path_of", "rounds_to_tf32", "shared_tokens", "table"]
+__all__ = [
+    "BASELINE",
+    "CAPABILITIES",
+    "Choice",
+    "Measured",
+    "choose",
+    "devices",
+    "path_of",
+    "rounds_to_tf32",
+    "shared_tokens",
+    "table",
+]
 
 FOLDER = Path(__file__).parent / "measured"
+CAPABILITIES = {"h100-80gb-hbm3": (9, 0), "h200": (9, 0)}  # compute capabilities of the devices that have a table
 BASELINE = "torch/mm"
 # Held against the rows by tests/test_dispatch.py: each measured problem is asked for without its own rows.
 MARGIN = 0.03

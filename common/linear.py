@@ -154,7 +154,9 @@ class _Language:
         if isinstance(problem, str):
             return Choice(None, None, problem)
         deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
-        return dispatch.choose(self.kernels, problem, device or tuned.slug_of(x.device), deterministic)
+        slug = device or tuned.slug_of(x.device)
+        with devices.compiling_for(dispatch.CAPABILITIES[device]) if device else devices.on(x.device):
+            return dispatch.choose(self.kernels, problem, slug, deterministic)
 
     def prepare(
         self,

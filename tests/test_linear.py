@@ -3,7 +3,7 @@
 import copy
 import io
 import warnings
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from torch.overrides import BaseTorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
-from triton_vs_tilus.common import building, devices, dispatch, linear, plan, tuned
+from triton_vs_tilus.common import building, call, devices, dispatch, linear, plan, tuned
 from triton_vs_tilus.common.dispatch import Choice
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Language
@@ -714,7 +714,35 @@ def test_an_explanation_says_which_why_and_from_which_rows(package):
     assert "kernels take" in package.explain(x.double(), weight.double(), device="h200").why
     with pytest.raises(ValueError, match="device is 'H200'; accepted: h100-80gb-hbm3, h200, or None"):
         package.explain(x, weight, device="H200")
-    assert set(dispatch.devices()) >= {"h200"} and Epilogue.of("relu", True) is Epilogue.BIAS_RELU
+    assert set(dispatch.devices()) == set(dispatch.CAPABILITIES) >= {"h200"}
+    assert Epilogue.of("relu", True) is Epilogue.BIAS_RELU
+
+
+def test_support_is_asked_of_the_gpu_that_is_meant(monkeypatch):
+    """Beside another one, which has no clusters and is the current one."""
+    current = [0]
+
+    @contextmanager
+    def on(device):
+        current[0] = device.index
+        yield
+        current[0] = 0
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: ((8, 0), (9, 0))[current[0]])
+    monkeypatch.setattr(tuned, "slug_of", lambda device: "h200")
+    for module in (call, devices):
+        monkeypatch.setattr(module, "on", on)
+    tuned.refresh()
+    x, weight = torch.empty(16, 7168, dtype=BF16), torch.empty(256, 7168, dtype=BF16)
+    assert kernels_tilus.explain(x, weight, device="h200").kernel.name == "cluster"
+    kernel = next(each for each in kernels_tilus.KERNELS if each.name == "cluster")
+    problem = Matmul(16, 256, 7168, layout=Layout.NK)
+    assert call.chosen_config(kernel, problem, None, torch.device("cuda", 1))
+    with pytest.raises(ValueError, match=r"compute capability 9\.0"):
+        call.chosen_config(kernel, problem, None, torch.device("cuda", 0))
+    monkeypatch.setattr(torch.Tensor, "device", torch.device("cuda", 1), raising=False)
+    assert kernels_tilus.explain(x, weight).kernel.name == "cluster"
 
 
 # On a GPU
