@@ -466,11 +466,16 @@ def test_the_very_sizes_with_other_flags_answer_where_nothing_near_was_recorded(
     assert found.apart == 0 and found.fastest.problem.name == relu.name
     assert said.startswith("Nothing near this shape is recorded with --layout nk. It is recorded with --layout kn ")
     assert "--epilogue relu: this is that answer." in said and NOT_NEAR not in said
-    assert "Recorded at exactly this shape, cold L2." in said and "y = torch.relu(torch.mm(x, weight))" in said
+    assert "Recorded at exactly this shape, cold L2." in said and "y = torch.mm(x, weight) Rows: " in said
     files[Path("made/plain.jsonl")] = [made(name, 9.0, kn) for name in (BASELINE, VECTOR)]
     assert answers.answered(asked, files=files)[1].fastest.problem.name == kn.name  # differs by the layout alone
-    silu = replace(asked, epilogue=Epilogue.SILU)  # of which there is no row of any sizes
-    assert answers.answered(silu, files=files)[1].fastest.problem.name == kn.name
+    for layout in Layout:
+        silu = replace(asked, layout=layout, epilogue=Epilogue.SILU)  # of which there is no row of any sizes
+        taken, found = answers.answered(silu, files=files)
+        assert found.fastest.problem.name == relu.name  # fused as well, so that cuBLAS takes a second launch
+        said = "\n".join(screen(taken, found, None, silu))
+        assert "Its call has that layout, and your epilogue." in " ".join(said.split())
+        assert "    y = torch.nn.functional.silu(torch.mm(x, weight))\n" in said and "then relu in torch" in said
     files[Path("made/near.jsonl")] = [made(name, 9.0, replace(asked, m=32)) for name in (BASELINE, VECTOR)]
     assert answers.answered(asked, files=files)[0] is asked
     with pytest.raises(ValueError, match="no row is of"):  # another precision is no answer

@@ -202,6 +202,8 @@ def ask(shown, shape, flags):
         ("4x4096x11008", {"op": "w4a16", "language": "triton"}),
         ("64x64x16384", {}),
         ("64x64x16384", {"layout": "kn", "epilogue": "relu"}),
+        ("64x64x16384", {"layout": "kn", "epilogue": "silu"}),
+        ("32x32x8192", {"epilogue": "bias_relu"}),
         ("64x64x16384", {"dtype": "fp32"}),
         ("64x64x16384", {"dtype": "fp16", "epilogue": "bias"}),
         ("64x64x16384", {"clock": "warm", "language": "tilus"}),

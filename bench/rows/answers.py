@@ -288,11 +288,12 @@ def other_flags(problem: Product, recorded: Mapping[tuple[int, ...], Iterable[Pr
 def with_other_flags(
     problem: Product, recorded: Mapping[tuple[int, ...], Iterable[ProblemRecord]]
 ) -> tuple[Product, ...]:
-    """Matmuls of the same sizes and precision that were recorded with another layout or epilogue: what differs in one
-    of both first, then by the flags that ask for them. recorded: as products_by_shape gives them."""
+    """Matmuls of the same sizes and precision that were recorded with another layout or epilogue. Those come first that
+    have an epilogue as the problem has, whichever, or as it have none: cuBLAS takes a second launch for any. Then what
+    differs in one of both, then by the flags that ask for them. recorded: as products_by_shape gives them."""
     if problem.op != MATMUL:
         return ()
-    found: dict[str, tuple[int, str, Product]] = {}
+    found: dict[str, tuple[bool, int, str, Product]] = {}
     for record in recorded.get(tuple(problem.fields[size] for size in SIZES), ()):
         if record.op != MATMUL or _flags_of_record(record) is None:
             continue
@@ -300,8 +301,10 @@ def with_other_flags(
         other = Question(MATMUL, {**problem.fields, **changed})
         kind, flags = kind_of(other), flags_of(other)
         if flags is not None and kind == _kind_of_record(record) != kind_of(problem):
-            found[kind] = sum(problem.fields[name] != value for name, value in changed.items()), flags, other
-    return tuple(other for _, _, other in sorted(found.values(), key=lambda one: one[:2]))
+            is_other_end = (changed["epilogue"] == "none") != (problem.fields["epilogue"] == "none")
+            count = sum(problem.fields[name] != value for name, value in changed.items())
+            found[kind] = is_other_end, count, flags, other
+    return tuple(other for *_, other in sorted(found.values(), key=lambda one: one[:3]))
 
 
 def recorded_with(flags: Iterable[str]) -> str:

@@ -14,6 +14,7 @@ from triton_vs_tilus.bench.rows.answers import (
     SIZES,
     Answer,
     Product,
+    Question,
     flags_of,
     is_kernel,
     kind_of,
@@ -29,7 +30,7 @@ LEAST_FAR = 0.05  # of a size, from where the times of it are told, and not the 
 NOT_NEAR = "No recorded shape is near yours: --measure, on a GPU, times it. The nearest, for orientation only:"
 INSTEAD = (
     "Nothing near this shape is recorded with {asked}. It is recorded with {flags}: this is that answer. "
-    "Its call is of that, too."
+    "Its call has that layout, and your epilogue."
 )
 OTHER_COPIES = "Rows of yours are copied by {yours} bytes at a time, of that one by {there} (notes/cliffs.md)."
 CELLS = ("contender", "us", "x cuBLAS (95 %)", "config")
@@ -57,6 +58,8 @@ REASONS = {
 PROTOCOLS = {"decompose_k": "parallel", "semaphore": "serial"}
 OF_CONTENDERS = {"torch/int4pack_mm": "int4pack_mm shares K within a block, so no blocks meet (inferred)"}
 COMPILED_TO_MM = "compiled to mm"  # says the row of a torch.compile that calls cuBLAS
+# What torch calls an activation, where it is not torch.NAME.
+IN_TORCH = {"silu": "nn.functional.silu"}
 FEW_UNPACK = 64  # rows of A, from where unpacking a weight anew is told to cost (notes/w4a16.md)
 MULTIPROCESSORS = 132  # of Hopper: that of common.space, which comes with torch
 
@@ -83,7 +86,7 @@ def screen(problem: Product, answer: Answer, language: str | None, asked: Produc
     if not far:
         yield from why_lines(answer)
         yield ""
-        yield from answer_call_lines(problem, answer)
+        yield from answer_call_lines(problem if asked is None else called(problem, asked), answer)
         yield ""
     yield from wrap(source_line(answer), WIDTH, break_on_hyphens=False)
 
@@ -370,6 +373,13 @@ def _file(row: Row) -> str:
     return _kernel(row).partition(".")[0]
 
 
+def called(answered: Product, asked: Product) -> Product:
+    """What the call is of: the problem that is answered, with the epilogue that is asked for: every kernel has all."""
+    if answered.op != MATMUL:
+        return answered
+    return Question(MATMUL, {**answered.fields, "epilogue": asked.fields["epilogue"]})
+
+
 def answer_call_lines(problem: Product, answer: Answer) -> Iterator[str]:
     """The call of the fastest; where that is a reference, of the first kernel here, or baseline, that is as fast."""
     fastest = answer.fastest
@@ -422,7 +432,7 @@ def expression(problem: Product, row: Row) -> str:
     if written_in(row) in LANGUAGES and not _is_torch(row):
         return _linear_call(problem)
     product = f"torch.addmm(bias, x, {weight}{wider})" if has_bias else f"torch.mm(x, {weight}{wider})"
-    return f"torch.{activation}({product})" if activation else product
+    return f"torch.{IN_TORCH.get(activation, activation)}({product})" if activation else product
 
 
 def _linear_call(problem: Product) -> str:

@@ -198,7 +198,9 @@ function answerTo(asked) {
   const yours = bytesOfCopies(asked, value("dtype"));
   const there = bytesOfCopies(taken, taken[3]);
   const copies = there === yours ? [] : [element("p", {}, D.otherCopies.replace("{yours}", yours).replace("{there}", there))];
-  const [head, cells, elsewhere, why, call, source] = taken[4];
+  const [head, cells, elsewhere, why, calls, source] = taken[4];
+  // Of another problem that is answered instead: with the epilogue that is asked for.
+  const call = calls[isFourBits() ? 0 : $("epilogue").selectedIndex];
   const far = apart >= D.far;
   const lines = [...(far ? [D.notNear] : []), ...head.map(text)].map((line, i) =>
     element("p", { class: i ? null : far ? "not-near" : "winner" }, ...breakable(line)));

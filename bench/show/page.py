@@ -352,7 +352,12 @@ def _shared_start(names: Iterable[str]) -> str:
 def _answer(
     problem: Matmul | W4A16Matmul, found: answers.Answer, language: Language | None, strings: _Strings
 ) -> list[Any]:
-    """The parts of show.answer.screen: head, table, what stands beside it, why, call, source."""
+    """The parts of show.answer.screen: head, table, what stands beside it, why, the call by epilogue in the order of
+    EPILOGUES, source."""
+    ends = (
+        [replace(problem, epilogue=Epilogue(name)) for name in EPILOGUES] if isinstance(problem, Matmul) else [problem]
+    )
+    calls = ["\n".join(line.removeprefix("    ") for line in answer.answer_call_lines(end, found)) for end in ends]
     return [
         [strings[line] for line in answer.head_lines(problem, found)],
         [[strings[cell] for cell in line] for line in answer.cells(found, language)],
@@ -361,7 +366,7 @@ def _answer(
             for title, lines in answer.beside(found, language)
         ],
         [strings[line.removeprefix("Why:").strip()] for line in answer.why_lines(found)],
-        strings["\n".join(line.removeprefix("    ") for line in answer.answer_call_lines(problem, found))],
+        [strings[call] for call in calls],
         strings[answer.source_line(found)],
     ]
 
