@@ -455,6 +455,33 @@ def test_rows_at_these_sizes_of_another_kind_are_named_by_their_flags():
     assert answers.answer(kn, files=files).other_flags == ()
 
 
+@pytest.mark.parametrize(("m", "told"), [(4, None), (17, (2, 1)), (32, (2, 1)), (60, (4, 1))])
+def test_rows_that_take_more_unpacking_of_a_weight_are_told(m, told):
+    there = W4A16Matmul(16, 4096, 4096)
+    names = (OPS[there.op].baseline, "tilus/w4a16.atomic")
+    files = {Path("made/rows.jsonl"): [made(name, us, there) for name, us in zip(names, (12.0, 6.0), strict=True)]}
+    asked = replace(there, m=m)
+    said = " ".join(" ".join(screen(asked, answers.answer(asked, files=files), None)).split())
+    found = re.search(r"once for each 16 rows, in most tiles\. Times for your M: (\d+), for its M: (\d+) ", said)
+    assert (tuple(map(int, found.groups())) if found else None) == told
+
+
+def test_other_clocks_that_the_very_problem_was_timed_with_are_named():
+    def both(problem, clock):
+        return [made(name, us, problem, timings=(clock,)) for name, us in ((BASELINE, 12.0), (VECTOR, 8.0))]
+
+    near = replace(ROUTER, m=16)
+    files = {Path("made/captured.jsonl"): both(near, "graph"), Path("made/cold.jsonl"): both(ROUTER, "cold")}
+    found = answers.answer(ROUTER, "graph", files=files)
+    assert found.other_clocks == ("--clock cold",)
+    assert "Recorded at this shape with --clock cold." in list(screen(ROUTER, found, None))
+    assert answers.answer(near, "graph", files=files).other_clocks == ()
+    kn, relu = (replace(ROUTER, layout=Layout.KN, epilogue=end) for end in (Epilogue.NONE, Epilogue.RELU))
+    of_kn = {Path("made/rows.jsonl"): [*both(kn, "cold"), *both(relu, "graph")]}
+    taken, instead = answers.answered(kn, "graph", files=of_kn)
+    assert taken.fields["epilogue"] == "relu" and instead.other_clocks == ("--clock cold",)
+
+
 def test_the_very_sizes_with_other_flags_answer_where_nothing_near_was_recorded():
     kn = Matmul(64, 64, 16384, layout=Layout.KN)
     relu, single = replace(kn, epilogue=Epilogue.RELU), replace(kn, dtype=torch.float32, out_dtype=torch.float32)

@@ -211,6 +211,8 @@ def ask(shown, shape, flags):
         ("32x256x7168", {"layout": "kn", "dtype": "fp32"}),
         ("16x8192x8192", {}),
         ("16x256x8192", {"op": "w4a16"}),
+        ("32x4096x4096", {"op": "w4a16", "clock": "graph"}),
+        ("40x4096x4096", {"op": "w4a16"}),
         ("32x256x7168", {"device": "h100-80gb-hbm3"}),
         ("64x64x16384", {"device": "h100-80gb-hbm3", "clock": "graph"}),
         ("16x8192x8192", {"device": "h100-80gb-hbm3"}),

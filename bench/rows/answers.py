@@ -57,6 +57,7 @@ class Answer:
                measurements on the device, else on another
     untimed    the languages that have kernels at that problem, and none that was timed so on the device
     other_flags   what asks for rows at the problem's very sizes, where `rows` are of other sizes
+    other_clocks  likewise, of the problem's very kind
     """
 
     rows: tuple[Row, ...]
@@ -67,6 +68,7 @@ class Answer:
     of_torch: tuple[Row, ...] = ()
     untimed: tuple[str, ...] = ()
     other_flags: tuple[str, ...] = ()
+    other_clocks: tuple[str, ...] = ()
 
     @property
     def fastest(self) -> Row:
@@ -150,7 +152,8 @@ def answer(
     made = nearest(problem, timing, found, files, deterministic)
     if made.apart == 0:
         return made
-    return replace(made, other_flags=other_flags(problem, products_by_shape(of_one)))
+    clocks = other_clocks(problem, timing, languages, deterministic, of_one)
+    return replace(made, other_flags=other_flags(problem, products_by_shape(of_one)), other_clocks=clocks)
 
 
 def answered(
@@ -181,7 +184,8 @@ def answered(
         for other in with_other_flags(problem, by_shape):
             there = nearest_of(other)
             if there is not None and there.apart == 0:
-                return other, replace(there, other_flags=other_flags(problem, by_shape))
+                clocks = other_clocks(problem, timing, languages, deterministic, of_one)
+                return other, replace(there, other_flags=other_flags(problem, by_shape), other_clocks=clocks)
     return problem, made or answer(problem, *asked)  # where there is none, it says why
 
 
@@ -283,6 +287,18 @@ def other_flags(problem: Product, recorded: Mapping[tuple[int, ...], Iterable[Pr
             flags += f" --dtype {record.dtype}"
         found.add(flags)
     return tuple(sorted(found))
+
+
+def other_clocks(
+    problem: Product, timing: TimingName, languages: Sequence[str], deterministic: bool, files: Files
+) -> tuple[str, ...]:
+    """What asks for the times of the very sizes by the other clocks that kernels were timed with there."""
+
+    def is_recorded(clock: TimingName) -> bool:
+        found = answering(candidates(problem, clock, languages, deterministic, files))
+        return any(gap(together[0].problem.fields, problem.fields) == 0 for _, together in found)
+
+    return tuple(f"--clock {clock}" for clock in CLOCKS if clock != timing and is_recorded(clock))
 
 
 def with_other_flags(

@@ -33,6 +33,10 @@ INSTEAD = (
     "Its call has that layout, and your epilogue."
 )
 OTHER_COPIES = "Rows of yours are copied by {yours} bytes at a time, of that one by {there} (notes/cliffs.md)."
+UNPACKED = (
+    "A weight is unpacked once for each {rows} rows, in most tiles. Times for your M: {yours}, for its M: {there} "
+    "(notes/w4a16.md)."
+)
 CELLS = ("contender", "us", "x cuBLAS (95 %)", "config")
 CONFIGS = {
     "search": "searched for that shape",
@@ -60,6 +64,7 @@ OF_CONTENDERS = {"torch/int4pack_mm": "int4pack_mm shares K within a block, so n
 COMPILED_TO_MM = "compiled to mm"  # says the row of a torch.compile that calls cuBLAS
 # What torch calls an activation, where it is not torch.NAME.
 IN_TORCH = {"silu": "nn.functional.silu"}
+ROWS_UNPACKED = 16  # of A, that a weight of 4 bits is unpacked once for in most tiles
 FEW_UNPACK = 64  # rows of A, from where unpacking a weight anew is told to cost (notes/w4a16.md)
 MULTIPROCESSORS = 132  # of Hopper: that of common.space, which comes with torch
 
@@ -71,14 +76,15 @@ def screen(problem: Product, answer: Answer, language: str | None, asked: Produc
     if asked is not None and asked is not problem:
         said = INSTEAD.format(asked=flags_of(asked) or kind_of(asked), flags=flags_of(problem))
         yield from wrap(said, WIDTH, break_on_hyphens=False)
-    others = recorded_with(answer.other_flags)
+    others = [recorded_with(answer.other_clocks), recorded_with(answer.other_flags)]
+    hints = [line for told in others for line in wrap(told, WIDTH, break_on_hyphens=False)]
     if far:
-        yield from wrap(others, WIDTH, break_on_hyphens=False)
+        yield from hints
         yield NOT_NEAR
     yield from narrow_head_lines(problem, answer)
     yield from _where(problem, answer)
     if not far:
-        yield from wrap(others, WIDTH, break_on_hyphens=False)
+        yield from hints
     yield ""
     yield from table_lines(answer, language)
     yield from beside_lines(answer, language)
@@ -141,6 +147,9 @@ def _where(problem: Product, answer: Answer) -> Iterator[str]:
     yours, there = bytes_of_copies(problem.fields), bytes_of_copies(record.fields)
     if yours != there:
         yield OTHER_COPIES.format(yours=yours, there=there)
+    yours, there = (-(-m // ROWS_UNPACKED) for m in (problem.fields["m"], record.m))
+    if record.op == W4A16 and yours != there:
+        yield from wrap(UNPACKED.format(rows=ROWS_UNPACKED, yours=yours, there=there), WIDTH)
 
 
 def how_far(yours: Mapping[str, Any], there: Mapping[str, Any]) -> str:

@@ -165,7 +165,7 @@ function answered() {
 function nearestOf(found, asked) {
   let apart = Infinity, taken = null;
   const yours = bytesOfCopies(asked, $("dtype").value);
-  for (const entry of found ?? []) {
+  for (const entry of found) {
     const distance = gap(entry, asked, bytesOfCopies(entry, entry[3]) !== yours);
     const better = distance === apart && entry[3] === $("dtype").value && taken[3] !== $("dtype").value;
     if (distance < apart || better) [apart, taken] = [distance, entry];
@@ -176,14 +176,17 @@ function nearestOf(found, asked) {
 function answerTo(asked) {
   const value = (id) => $(id).value;
   const kind = kindAsked();
-  const of = (kind) => ofDevice().answers[`${kind}/${value("clock")}/${value("language")}/${Number($("deterministic").checked)}`];
+  const of = (kind, clock = value("clock")) =>
+    ofDevice().answers[`${kind}/${clock}/${value("language")}/${Number($("deterministic").checked)}`] ?? [];
+  const atSizes = (found) => found.filter((entry) => asked.every((size, i) => size === entry[i]));
+  const clocks = Object.keys(D.clocks).filter((clock) => clock !== value("clock") && atSizes(of(kind, clock)).length);
   const beside = ofDevice().recordedWith[asked.join("x")]?.[kind];
   const others = beside === undefined || !text(beside) ? [] : [flagged(text(beside))];
   let [apart, taken] = nearestOf(of(kind), asked);
   let instead = [];
   if (apart >= D.far) {  // as rows/answers.py's answered
     for (const other of ofDevice().instead[asked.join("x")]?.[kind] ?? []) {
-      const [, there] = nearestOf((of(other) ?? []).filter((entry) => asked.every((size, i) => size === entry[i])), asked);
+      const [, there] = nearestOf(atSizes(of(other)), asked);
       if (!there) continue;
       [apart, taken] = [0, there];
       const [before, after] = D.insteadOf.replace("{asked}", D.flags[kind]).split("{flags}");
@@ -198,13 +201,20 @@ function answerTo(asked) {
   const yours = bytesOfCopies(asked, value("dtype"));
   const there = bytesOfCopies(taken, taken[3]);
   const copies = there === yours ? [] : [element("p", {}, D.otherCopies.replace("{yours}", yours).replace("{there}", there))];
+  const [unpacked, unpackedThere] = [asked[0], taken[0]].map((m) => Math.ceil(m / D.rowsUnpacked));
+  if (isFourBits() && unpacked !== unpackedThere) {
+    const said = D.unpacked.replace("{rows}", D.rowsUnpacked).replace("{yours}", unpacked);
+    copies.push(element("p", {}, said.replace("{there}", unpackedThere)));
+  }
   const [head, cells, elsewhere, why, calls, source] = taken[4];
   // Of another problem that is answered instead: with the epilogue that is asked for.
   const call = calls[isFourBits() ? 0 : $("epilogue").selectedIndex];
   const far = apart >= D.far;
   const lines = [...(far ? [D.notNear] : []), ...head.map(text)].map((line, i) =>
     element("p", { class: i ? null : far ? "not-near" : "winner" }, ...breakable(line)));
-  const hint = apart === 0 && !instead.length ? [] : others;
+  const byClock = clocks.map((clock) => `--clock ${clock}`).join(", ");
+  const hint = apart === 0 && !instead.length ? []
+    : [...(byClock ? [element("p", {}, `Recorded at this shape with ${byClock}.`)] : []), ...others];
   return [
     ...instead,
     ...(far ? hint : []),

@@ -120,6 +120,8 @@ def data(files: Files) -> dict[str, Any]:
         "notNear": answer.NOT_NEAR,
         "insteadOf": answer.INSTEAD,
         "otherCopies": answer.OTHER_COPIES,
+        "unpacked": answer.UNPACKED,
+        "rowsUnpacked": answer.ROWS_UNPACKED,
         "otherRows": OTHER_ROWS,
         "widest": WIDEST,
         "multiples": answers.MULTIPLES,
@@ -354,9 +356,9 @@ def _answer(
 ) -> list[Any]:
     """The parts of show.answer.screen: head, table, what stands beside it, why, the call by epilogue in the order of
     EPILOGUES, source."""
-    ends = (
-        [replace(problem, epilogue=Epilogue(name)) for name in EPILOGUES] if isinstance(problem, Matmul) else [problem]
-    )
+    ends: Sequence[Matmul | W4A16Matmul] = [problem]
+    if isinstance(problem, Matmul):
+        ends = [replace(problem, epilogue=Epilogue(name)) for name in EPILOGUES]
     calls = ["\n".join(line.removeprefix("    ") for line in answer.answer_call_lines(end, found)) for end in ends]
     return [
         [strings[line] for line in answer.head_lines(problem, found)],
