@@ -24,7 +24,7 @@ from triton_vs_tilus.bench.rows.answers import (
 from triton_vs_tilus.bench.rows.row import LANGUAGES, TEMPERATURES, Row
 from triton_vs_tilus.common.distance import bytes_of_copies
 
-MOST_NAMED = 4  # of those that are as fast
+MOST_NAMED = 4  # of those that are not told apart from the fastest
 LEAST_WIDTH = 16  # characters of a column that is wrapped
 LEAST_FAR = 0.05  # of a size, from where the times of it are told, and not the difference
 NOT_NEAR = "No recorded shape is near yours: --measure, on a GPU, times it. The nearest, for orientation only:"
@@ -104,7 +104,7 @@ def narrow_head_lines(problem: Product, answer: Answer) -> Iterator[str]:
 
 
 def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
-    """The fastest, and who is as fast: a line each."""
+    """The fastest, and who is not told apart from it: a line each."""
     fastest, baseline = answer.fastest, answer.baseline
     of_torch = _in_torch(problem)
     if _is_torch(fastest):
@@ -113,11 +113,18 @@ def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
         speedup = fastest.timing[answer.timing].speedup
         yield f"{_named(fastest)}: {answer.us(fastest):.1f} us, {speedup:.2f}x {of_torch}."
     others = (row for row in answer.joint if row is not fastest)
-    as_fast = [_named(row) for row in others if not (_is_torch(row) and _is_torch(fastest))]
-    if as_fast:
-        more = f" and {len(as_fast) - MOST_NAMED} more" if len(as_fast) > MOST_NAMED else ""
-        noise = f"{queries.noise(fastest, answer.timing):.1%}".replace("%", " %")
-        yield f"As fast, within run-to-run noise ({noise}): {', '.join(as_fast[:MOST_NAMED])}{more}."
+    joint = [_named(row) for row in others if not (_is_torch(row) and _is_torch(fastest))]
+    if joint:
+        more = f" and {len(joint) - MOST_NAMED} more" if len(joint) > MOST_NAMED else ""
+        yield f"Not told apart ({_noise(answer)}): {', '.join(joint[:MOST_NAMED])}{more}."
+
+
+def _noise(answer: Answer) -> str:
+    """The share that a lead has to exceed, by the larger of what shows that: two runs of one config, or this run of
+    the baseline under two names."""
+    share = queries.noise(answer.fastest, answer.timing)
+    shown_by = "noise of that run:" if share == answer.fastest.noise.get(answer.timing) else "two runs differ by up to"
+    return f"{shown_by} {100 * share:.1f} %"
 
 
 def source_line(answer: Answer) -> str:
@@ -333,7 +340,7 @@ def reason_lines(answer: Answer) -> Iterator[str]:
         reason = torch_reason(answer)[0]
         yield f"Why: {reason}."
         of_unsplit = ours is answer.unsplit and reason != "open" and ours not in answer.joint
-        yield f"     The fastest kernel here, {_named(ours)}: {_lead(answer, ours)}{'; why: open' * of_unsplit}."
+        yield f"     Fastest here, {_named(ours)}: {_lead(answer, ours)}{'; why: open' * of_unsplit}."
 
 
 def _cause(row: Row) -> str:
@@ -363,7 +370,7 @@ def _next_lines(answer: Answer) -> Iterator[str]:
 
 def _lead(answer: Answer, row: Row) -> str:
     if row in answer.joint:
-        return "as fast within noise (measured)"
+        return f"not told apart: {_noise(answer)}"
     return f"{answer.lead_over(row):.2f}x as long (measured)"
 
 
@@ -390,12 +397,12 @@ def called(answered: Product, asked: Product) -> Product:
 
 
 def answer_call_lines(problem: Product, answer: Answer) -> Iterator[str]:
-    """The call of the fastest; where that is a reference, of the first kernel here, or baseline, that is as fast."""
+    """The call of the fastest; where that is a reference, of the first kernel here, or baseline, not told apart."""
     fastest = answer.fastest
     ready = (row for row in answer.joint if written_in(row) in LANGUAGES or row.contender in BASELINES)
     row = next(ready, fastest)
     if row is not fastest:
-        yield f"    # as fast as {fastest.contender}, of which see notes/references.md"
+        yield f"    # not told apart from {fastest.contender}, of which see notes/references.md"
     yield from call_lines(problem, row)
 
 
