@@ -243,8 +243,8 @@ def twins_table(rows: Sequence[Row], timing: TimingName) -> Table:
     ]
     foot = f"{timing}. The mean and the extremes over problems on which both ran a config searched for the problem; "
     foot += f"{FORMER}. "
-    foot += "Ahead and behind: by more than the noise, and the 95 % interval, paired over rounds, leaves out 1; where "
-    foot += "rounds were not paired, the intervals of the two speed-ups do not overlap."
+    foot += "Ahead and behind: by more than the noise, that between runs too, and the 95 % interval, paired over "
+    foot += "rounds, leaves out 1; where rounds were not paired, the intervals of the two speed-ups do not overlap."
     header = ["kernel", "protocol", OVER_HEADING, "ahead / tie /\nbehind"]
     return Table("the same kernel in both languages", header, lines, foot=foot)
 
@@ -261,8 +261,8 @@ def twins(lines: pd.DataFrame) -> pd.DataFrame:
 
     kernel, problem, protocol; ratio: the second language's speed over the first's, paired over the rounds of their run;
     where that was not recorded by speed-ups, each of its own run; NaN where not both ran a config searched for the
-    problem; standing: 'ahead', 'behind' or 'tie', of the second; former: whether a config is of a search of a
-    former kernel, or that ran out of time.
+    problem; standing: 'ahead', 'behind' or 'tie', of the second, by the noise of queries.leads; former: whether a
+    config is of a search of a former kernel, or that ran out of time.
     """
     lines = contenders(lines)
     lines = lines[(lines.status == PASSED) & lines.speedup.notna()]
@@ -273,7 +273,7 @@ def twins(lines: pd.DataFrame) -> pd.DataFrame:
     ratio = both.against_of_other.fillna(both.speedup_of_other / both.speedup)
     low = both.against_low_of_other.fillna(both.speedup_low_of_other / both.speedup_high)
     high = both.against_high_of_other.fillna(both.speedup_high_of_other / both.speedup_low)
-    beyond = (ratio - 1).abs() > both.noise_of_other.fillna(0)
+    beyond = np.maximum(ratio, 1 / ratio) > 1 + both.least_lead_of_other.fillna(0)
     standing = np.select([beyond & (low > 1), beyond & (high < 1)], ["ahead", "behind"], "tie")
     ratio = ratio.mask(both.borrowed | both.borrowed_of_other)
     made = both.assign(ratio=ratio, standing=standing, former=both.not_searched | both.not_searched_of_other)
