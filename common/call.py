@@ -100,7 +100,8 @@ def launched(
 def _kind(tensor: Tensor | None) -> tuple[Any, ...] | None:
     if tensor is None:
         return None
-    place = tensor.data_ptr() % WIDEST
+    address = tensor.data_ptr()
+    place = address % WIDEST if address else None  # without memory it is none that was checked
     return tensor.shape, tensor.stride(), place, tensor.dtype, tensor.device, tensor.is_neg()
 
 

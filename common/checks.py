@@ -119,7 +119,8 @@ def check_config(kernel: Kernel, config: Config) -> None:
 
 def check_plain(**tensors: Tensor | None) -> None:
     """Raises ValueError for a tensor whose memory does not hold its numbers as they are: sparse, a negated view or a
-    conjugate one, or on a device without memory (meta); and as `check_no_gradient`."""
+    conjugate one, on a device without memory (meta), or without memory of its own (torch's zero tensors, tensors around
+    others); and as `check_no_gradient`."""
     check_no_gradient(**tensors)
     for name, tensor in tensors.items():
         if tensor is None:
@@ -130,6 +131,10 @@ def check_plain(**tensors: Tensor | None) -> None:
             raise ValueError(f"{name} is a view that negates as it is read; accepted: {name}.resolve_neg()")
         if tensor.device.type not in ("cuda", "cpu"):
             raise ValueError(f"{name} is on {tensor.device}; accepted: a CUDA device, or a CPU for the interpreters")
+        if tensor.numel() and not tensor.data_ptr():
+            raise ValueError(
+                f"{name} is {type(tensor).__name__} at address 0; accepted: a tensor with memory of its own"
+            )
 
 
 def check_no_gradient(**tensors: Tensor | None) -> None:

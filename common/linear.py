@@ -318,7 +318,7 @@ def _is_eager(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     for tensor in (x, weight) if bias is None else (x, weight, bias):
         if type(tensor) not in _TENSORS or not tensor.is_cuda or (gradients and tensor.requires_grad):
             return False
-        if tensor.is_neg():  # torch's dispatcher negates what such a view reads
+        if tensor.is_neg() or tensor._is_zerotensor():  # for which torch's dispatcher makes memory of such numbers
             return False
     return True
 

@@ -62,6 +62,8 @@ def test_a_plain_call_on_a_gpu_alone_goes_past_torchs_dispatcher(monkeypatch):
     assert not is_eager(x.as_subclass(type("Own", (torch.Tensor,), {})), weight, None)
     assert not is_eager(torch._neg_view(x), weight, None) and not is_eager(x, weight, torch._neg_view(bias))
 
+    assert not is_eager(torch._efficientzerotensor(x.shape, dtype=BF16), weight, None)
+
     torch.set_autocast_enabled("cuda", True)
     try:
         assert not is_eager(x, weight, None)
@@ -659,6 +661,29 @@ def test_a_launcher_refuses_what_requires_a_gradient_and_loses_it(package):
         kernel.launch(x, weight.t())
         with pytest.raises(ValueError, match="a has a tangent, and kernels have no derivative; accepted: its primal"):
             kernel.launch(forward_ad.make_dual(x, x), weight.t())
+
+
+class Around(torch.Tensor):
+    """Has another tensor's sizes, and no memory."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, strides=inner.stride())
+
+    @classmethod
+    def __torch_dispatch__(cls, *given):
+        raise AssertionError("computed")
+
+
+@each_package_on_cpu
+@pytest.mark.parametrize("without", [lambda x: torch._efficientzerotensor(x.shape, dtype=x.dtype), Around])
+def test_a_launcher_refuses_what_has_no_memory(package, without):
+    x, weight, _ = tensors(4)
+    kernel = next(kernel for kernel in package.KERNELS if kernel.name == "data_parallel")
+    for _ in range(2):  # before and after a plain tensor of this kind
+        with pytest.raises(ValueError, match=r"a is .* at address 0; accepted: a tensor with memory of its own"):
+            kernel.launch(without(x), weight.t())
+        kernel.launch(x, weight.t())
 
 
 @each_package_on_cpu
