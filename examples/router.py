@@ -44,7 +44,8 @@ SMALL = {
 def swap_routers(model: nn.Module, linear: Callable[..., Tensor]) -> list[str]:
     """Has `linear` compute the logits of every router of a model, in place. Returns the routers' names.
 
-    Their parameters, class and outputs stay. Raises ValueError for a model that has none.
+    Their parameters, class and outputs stay. Swap after the model has its dtype and buffers, and not before a copy: a
+    copy's routers would read the original's parameters. Raises ValueError for a model that has none.
     """
     routers = routers_of(model)
     if not routers:
