@@ -420,6 +420,28 @@ def test_what_torch_offers_stands_beside_the_answer_wherever_it_was_timed():
     assert beside(of_triton, "triton") == []
 
 
+def test_references_that_do_not_claim_determinism_and_gave_equal_bits_stand_beside_the_answer():
+    def unclaimed(name, us, equal=True):
+        return msgspec.structs.replace(made(name, us), deterministic=False, bitwise_equal=equal)
+
+    here = [made(BASELINE, 12.0), made(VECTOR, 8.0), unclaimed("cublaslt/best", 6.0), unclaimed("torch/bmm", 7.0)]
+    here.append(unclaimed("tlx/decompose_k", 5.0, equal=False))
+    here.append(unclaimed("triton/atomic", 5.0))  # adds in any order, whatever its bits were
+    there = [made(BASELINE, 12.0), unclaimed("torch/custom_op.fused", 10.0)]
+    there = [msgspec.structs.replace(one, noise={"cold": 0.01}) for one in there]  # of another run
+    files = {Path("made/here.jsonl"): here, Path("made/there.jsonl"): there}
+    found = answers.answer(ROUTER, deterministic=True, files=files)
+    assert found.fastest.contender == VECTOR and found.best_reference is None
+    alone = "the ratio to its own cuBLAS alone:"
+    said = "determinism not claimed; equal bits seen"
+    assert dict(beside(found, None)) == {
+        f"In this run, {alone}": [(f"cublaslt/best: {said}", "2.00 (1.98-2.02)")],
+        f"In another run, {alone}": [(f"torch/custom_op.fused: {said}", "1.20 (1.19-1.21)")],
+    }
+    assert beside(found, "triton") == []
+    assert answers.answer(ROUTER, files=files).unclaimed == ()
+
+
 def test_nothing_that_the_answer_is_ranked_with_is_faster_than_it():
     here = [made(BASELINE, 12.0), made(VECTOR, 8.0)]
     faster = [made(BASELINE, 12.0), made("torch/compile.default", 6.0)]

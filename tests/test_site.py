@@ -205,6 +205,7 @@ def ask(shown, shape, flags):
         ("64x64x16384", {"layout": "kn", "epilogue": "silu"}),
         ("32x32x8192", {"epilogue": "bias_relu"}),
         ("64x64x16384", {"dtype": "fp32"}),
+        ("64x64x16384", {"layout": "kn", "epilogue": "relu", "deterministic": True}),
         ("64x64x16384", {"dtype": "fp16", "epilogue": "bias"}),
         ("64x64x16384", {"clock": "warm", "language": "tilus"}),
         ("4096x4096x4096", {"epilogue": "relu"}),

@@ -55,6 +55,8 @@ class Answer:
     elsewhere  the reference with the largest speed-up in other measurements of that problem, where `rows` has none
     of_torch   of each of OF_TORCH the row with the largest speed-up at that problem: in `rows`, else in other
                measurements on the device, else on another
+    unclaimed  where what is deterministic is asked for, references that do not claim to be and gave equal bits: the
+               fastest that was timed with `rows`, and of each of OF_TORCH as above
     untimed    the languages that have kernels at that problem, and none that was timed so on the device
     other_flags   what asks for rows at the problem's very sizes, where `rows` are of other sizes
     other_clocks  likewise, of the problem's very kind
@@ -66,6 +68,7 @@ class Answer:
     apart: float
     elsewhere: Row | None = None
     of_torch: tuple[Row, ...] = ()
+    unclaimed: tuple[Row, ...] = ()
     untimed: tuple[str, ...] = ()
     other_flags: tuple[str, ...] = ()
     other_clocks: tuple[str, ...] = ()
@@ -236,10 +239,10 @@ def nearest(
     path, together = max((candidate for gap_of_one, candidate in apart if gap_of_one == least), key=rank)
     record = together[0].problem
     made = Answer(tuple(together), path, timing, least)
-    there = {
-        file: [row for row in rows if row.problem == record and (row.deterministic or not deterministic)]
-        for file, rows in files.items()
-    }
+    there = {file: [row for row in rows if row.problem == record] for file, rows in files.items()}
+    if deterministic:
+        made = replace(made, unclaimed=_unclaimed(made, there))
+        there = {file: [row for row in rows if row.deterministic] for file, rows in there.items()}
     made = replace(made, of_torch=_of_torch(made, there), untimed=_untimed(made, there))
     if made.best_reference is not None:
         return made
@@ -255,6 +258,20 @@ def _of_torch(made: Answer, there: Files) -> tuple[Row, ...]:
     timed = [(file, row) for file, rows in there.items() for row in queries.passed(rows, made.timing)]
     kinds = [[one for one in timed if one[1].contender.startswith(kind)] for kind in OF_TORCH]
     return tuple(max(of_kind, key=rank)[1] for of_kind in kinds if of_kind)
+
+
+def _unclaimed(made: Answer, there: Files) -> tuple[Row, ...]:
+    equal = {
+        file: [row for row in rows if _is_reference(row) and row.bitwise_equal and not row.deterministic]
+        for file, rows in there.items()
+    }
+    beside = [
+        row
+        for row in queries.contending(queries.passed(equal[made.file], made.timing))
+        if row.measurement == made.fastest.measurement and "@" not in row.contender
+    ]
+    best = sorted(beside, key=made.us)[:1]
+    return tuple({row.contender: row for row in (*_of_torch(made, equal), *best)}.values())
 
 
 def _untimed(made: Answer, there: Files) -> tuple[str, ...]:

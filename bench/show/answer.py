@@ -38,6 +38,7 @@ UNPACKED = (
     "(notes/w4a16.md)."
 )
 CELLS = ("contender", "us", "x cuBLAS (95 %)", "config")
+UNCLAIMED = "{}: determinism not claimed; equal bits seen"
 CONFIGS = {
     "search": "searched for that shape",
     "tuned": "searched for that shape",
@@ -208,16 +209,19 @@ def cells(answer: Answer, language: str | None) -> list[tuple[str, str, str, str
 
 
 def beside(answer: Answer, language: str | None) -> list[tuple[str, list[tuple[str, str]]]]:
-    """What was not timed together with the fastest: by where it was, in a title's words, label and times cuBLAS. Of two
-    runs ratios alone are compared."""
-    here = answer.fastest.environment.device
+    """What was not timed together with the fastest, or may be no answer: by where it was, in a title's words, label and
+    times cuBLAS. Of two runs ratios alone are compared."""
+    fastest = answer.fastest
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    by_ratio = sorted(_labeled(answer, language), key=lambda one: -one[1].timing[answer.timing].speedup)
-    for label, row in by_ratio:
-        if row not in answer.rows:
+    labeled = [(label, row) for label, row in _labeled(answer, language) if row not in answer.rows]
+    labeled += [(UNCLAIMED.format(row.contender), row) for row in answer.unclaimed if language is None]
+    for label, row in sorted(labeled, key=lambda one: -one[1].timing[answer.timing].speedup):
+        if row in answer.unclaimed and row.measurement == fastest.measurement:
+            title = "In this run"
+        else:
             device = row.environment.device
-            title = "In another run" if device == here else f"On {device}"
-            found[f"{title}, the ratio to its own cuBLAS alone:"].append((label, _times(answer, row)))
+            title = "In another run" if device == fastest.environment.device else f"On {device}"
+        found[f"{title}, the ratio to its own cuBLAS alone:"].append((label, _times(answer, row)))
     return list(found.items())
 
 
