@@ -70,8 +70,8 @@ def semaphores(count: int, device: torch.device) -> Tensor:
     """int32 [count or more], zero before the first launch that uses them, owned by the current stream; during a graph
     capture, by that capture, or by the launch alone where the device has no room left for captures.
 
-    Raises RuntimeError where a capture is the first to ask on this device, as memory that is zeroed inside a capture is
-    zeroed at every replay.
+    Raises RuntimeError where a capture is the first to ask on this device: nothing is set aside yet, and zeroing within
+    the graph would cost every replay a node.
     """
     if device.type == "cpu":  # launches in the interpreter follow one another
         return torch.zeros(count, dtype=torch.int32)

@@ -392,7 +392,7 @@ def _is_timing(answer: Any, names: Sequence[str], with_floor: bool) -> bool:
     if holds(answer, Failure):
         of_floor = with_floor and str(answer.name).startswith("floor/")
         return of_floor or answer.name in [None, AGAIN, *names]
-    if not holds(answer, tuple[dict[str, Samples], dict[str, float | None]]):
+    if not holds(answer, tuple[dict[str, Samples], dict[str, float]]):
         return False
     samples, errors = answer
     if not samples.keys() >= {*names, AGAIN} or errors.keys() != set(names):
