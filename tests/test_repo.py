@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,8 @@ def test_every_kernel_is_tested_and_noted(name):
     assert name in (ROOT / "notes" / f"{name}.md").read_text()
 
 
-def imported(path: Path) -> set[str]:
+@cache
+def imported(path: Path) -> frozenset[str]:
     """The modules that a file imports, wherever in it: those of `from package import module` as package.module too."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -83,14 +85,14 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert not node.level and node.module, f"{path}: imports are absolute"
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+    return frozenset(found)
 
 
 def python_files(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-def within(modules: set[str], *packages: str) -> set[str]:
+def within(modules: frozenset[str], *packages: str) -> set[str]:
     """Those of the modules that are one of the packages, or lie in one."""
     return {module for module in modules if module.startswith(tuple(f"{package}." for package in packages))} | (
         modules & set(packages)
