@@ -109,7 +109,7 @@ def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
     fastest, baseline = answer.fastest, answer.baseline
     of_torch = _in_torch(problem)
     if _is_torch(fastest):
-        yield f"{of_torch}: {answer.us(baseline):.1f} us. Nothing here is faster."
+        yield f"{of_torch}: {answer.us(baseline):.1f} us. No kernel asked for is faster."
     else:
         speedup = fastest.timing[answer.timing].speedup
         yield f"{_named(fastest)}: {answer.us(fastest):.1f} us, {speedup:.2f}x {of_torch}."
