@@ -199,7 +199,7 @@ def _share_memory(one: Tensor, other: Tensor) -> bool:
     # Nearly all calls end here, before strides are looked at.
     if lower.is_contiguous() and lower.data_ptr() + lower.nbytes <= upper.data_ptr():
         return False
-    (first, size, row, width), (then, _, other_row, other_width) = sorted([_extent(lower), _extent(upper)])
+    (first, size, row, width), (then, _, other_row, other_width) = _extent(lower), _extent(upper)
     if then >= first + size:
         return False
     beside = (then - first) % row if row else 0

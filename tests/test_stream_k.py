@@ -51,7 +51,7 @@ def _shuffled(points):
 
 
 @pytest.mark.skipif(not triton.knobs.runtime.interpret, reason="kernels are compiled here, not interpreted")
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     problem=problems(k=st.integers(1, 160), layout=st.sampled_from(Layout)),
     programs=st.integers(1, 40),

@@ -217,7 +217,7 @@ def test_no_block_of_a_pair_waits_for_its_stores_at_the_others_barriers(tmp_path
     assert set(re.findall(r"barrier\.cluster\.[\w.]+", text)) == barriers
 
 
-@pytest.mark.parametrize("rows, columns", [(64, 32), (64, 64), (128, 32), (256, 32), (192, 32)])
+@pytest.mark.parametrize("rows, columns", [(64, 64), (64, 128), (128, 64), (256, 128), (192, 64)])
 def test_two_warpgroups_hold_each_sum_once(rows, columns):
     """As one warpgroup holds its part: PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16"."""
     layout = wgmma.layout_of_sums(rows, columns, 2)
