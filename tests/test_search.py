@@ -631,6 +631,22 @@ def test_a_finished_search_is_kept_and_one_of_anothers_configs_is_not_made(in_pr
     assert all(not chosen for chosen in in_process[stages:])
 
 
+def test_what_was_found_before_an_interruption_is_kept(in_process, monkeypatch):
+    def time(trial, configs, rounds):
+        if interrupted and trial.name == other.full_name and len(in_process) == 2:
+            raise KeyboardInterrupt
+        return times_of(configs, rounds)
+
+    one, other = made_up("one"), made_up("other")
+    monkeypatch.setattr(search._Trial, "time", time)
+    interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        tuned_here(one, other)
+    interrupted = False
+    assert tuned_here(one, other).keys() == {one.full_name, other.full_name}
+    assert [list(chosen) for chosen in in_process] == [[one.full_name, other.full_name]] * 2 + [[other.full_name]] * 2
+
+
 def test_a_config_may_hang_for_as_long_as_the_search_may_take_and_no_longer(in_process, monkeypatch):
     monkeypatch.setattr(search._Trial, "time", lambda trial, configs, rounds: times_of(configs, rounds))
     for deadline_s in (1.0, 1000.0):

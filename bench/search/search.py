@@ -63,8 +63,9 @@ def tune(
     builders  compile
     versions  the environment of the device
 
-    Of a search whose processes cannot be prepared no config passes. Results with a config are kept in the user's cache
-    (search.cache), and taken from there. Raises ValueError on a device without a clock.
+    Of a search whose processes cannot be prepared no config passes. A kernel's result with a config is kept in the
+    user's cache (search.cache) as soon as it is found, and taken from there. Raises ValueError on a device without a
+    clock.
     """
     if device.type != "cuda":
         raise ValueError(f"device is {device}; accepted: a CUDA device, as configs are compared by their time")
@@ -89,11 +90,12 @@ def tune(
     races = {trial.name: Race(limit, trial.check, trial.time, spaces[trial.name], trial.now) for trial in trials}
     child.deadline_s = min(child.deadline_s, limit.seconds)
 
-    def enter(chosen: dict[str, list[Config]]) -> None:
+    def built(chosen: dict[str, list[Config]]) -> dict[str, dict[Config, str]]:
+        """What of a kernel's configs was not, and why."""
         not_built, seconds = build_all(problem, chosen, builders, device)
-        for name, configs in chosen.items():
+        for name in chosen:
             races[name].result.build_seconds += seconds[name]
-            races[name].enter(configs, not_built[name])
+        return not_built
 
     def leader(name: str) -> list[Config]:
         """At most one config: the leader of a kernel in this search, in a kept one, or in the device's table."""
@@ -118,10 +120,15 @@ def tune(
         near += neighbours(kernel, problem, race.leaders, race.entered.union(near), left - len(near))
         return [] if near and race.late() else near
 
-    enter({kernel.full_name: first_tries(kernel, problem, limit, slug) for kernel in racing})
-    enter({kernel.full_name: refined(kernel) for kernel in racing})
-    for name, race in races.items():
-        results[name] = race.confirmed()
+    first = {kernel.full_name: first_tries(kernel, problem, limit, slug) for kernel in racing}
+    not_built = built(first)
+    for name, configs in first.items():
+        races[name].enter(configs, not_built[name])
+    near = {kernel.full_name: refined(kernel) for kernel in racing}
+    not_built = built(near)
+    for name, configs in near.items():
+        races[name].enter(configs, not_built[name])
+        results[name] = races[name].confirmed()
         log.info("%s %s: %s", problem.name, name, results[name])
         if results[name].config is not None:  # why none passed may be over by the next run
             cache.store(results[name], paths[name])
