@@ -188,3 +188,15 @@ def test_recorded_rows_are_written_as_they_were_read(path):
 @pytest.mark.parametrize("path", [*queries.recorded_launches()], ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_recorded_launches_are_written_as_they_were_read(path):
     assert "".join(map(to_line, read_launches(path))) == path.read_text()
+
+
+def test_a_file_is_parsed_again_once_it_has_changed(tmp_path, monkeypatch):
+    parsed = []
+    monkeypatch.setattr(queries, "read_rows", lambda path: parsed.append(path) or read_rows(path))
+    journal = Journal(tmp_path / "rows.jsonl")
+    journal.append(row("torch/mm"))
+    first = queries.rows_of(journal.path)
+    first.clear()  # is the caller's own
+    assert [each.contender for each in queries.rows_of(journal.path)] == ["torch/mm"] and len(parsed) == 1
+    journal.append(row("triton/a"))
+    assert [each.contender for each in queries.rows_of(journal.path)] == ["torch/mm", "triton/a"] and len(parsed) == 2

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -106,7 +106,19 @@ def timed_together(rows: Sequence[Row], timing: TimingName | None) -> list[Row]:
 def recorded(name: str = "*") -> dict[Path, list[Row]]:
     """The checked-in files of rows of this name (a pattern), of every device; of DEVICE:NAME of one. Raises
     InvalidRows."""
-    return {path: read_rows(path) for path in _files(name)}
+    return {path: rows_of(path) for path in _files(name)}
+
+
+def rows_of(path: Path) -> list[Row]:
+    """The rows of a file, which is parsed once while it stays as it is: the documents ask for it hundreds of times.
+    Raises InvalidRows; OSError."""
+    now = path.stat()
+    return list(_rows_of(path, now.st_mtime_ns, now.st_size))
+
+
+@lru_cache(maxsize=256)
+def _rows_of(path: Path, *_state: int) -> tuple[Row, ...]:
+    return tuple(read_rows(path))
 
 
 def of_all_tritons() -> list[Row]:
@@ -116,7 +128,7 @@ def of_all_tritons() -> list[Row]:
     return [
         row
         for path, rows in files.items()
-        for row in (*rows, *(row for other in with_other_tritons(path) for row in read_rows(other)))
+        for row in (*rows, *(row for other in with_other_tritons(path) for row in rows_of(other)))
     ]
 
 
@@ -141,8 +153,8 @@ def between_runs(device: str) -> Mapping[TimingName, float]:
 def _between_runs(results: Path, device: str) -> Mapping[TimingName, float]:
     found: dict[TimingName, float] = {}
     for path in sorted(results.glob("*/**/again/*.jsonl")):
-        again = [row for row in read_rows(path) if row.environment.device == device]
-        for timing, shares in apart(read_rows(path.parents[1] / path.name), again).items() if again else ():
+        again = [row for row in rows_of(path) if row.environment.device == device]
+        for timing, shares in apart(rows_of(path.parents[1] / path.name), again).items() if again else ():
             found[timing] = max([*shares, found.get(timing, 0.0)])
     return found
 

@@ -85,7 +85,6 @@ from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.ops import BASELINES
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.answers import Answer, answer
-from triton_vs_tilus.bench.rows.journal import read_rows
 from triton_vs_tilus.bench.rows.regression import changes
 from triton_vs_tilus.bench.rows.row import BASELINE, TIMINGS, Launch, Row, SearchRecord, TimingName
 from triton_vs_tilus.bench.show import counters, matrix, plots, resources, tables
@@ -197,8 +196,8 @@ def moved(name: str, before: str, after: str, percent: str) -> list[str]:
         older, newer = (path.parent / folder / path.name for folder in (before, after))
         if not (older.exists() and newer.exists()):
             continue
-        old = read_rows(older)
-        new = read_rows(newer)
+        old = queries.rows_of(older)
+        new = queries.rows_of(newer)
         timed = [change for change in changes(new, old) if change.timing == timing]
         found = [(change.speedup, change) for change in timed if change.speedup is not None]
         far = [(speed, change) for speed, change in found if abs(speed - 1) > float(percent) / 100]
@@ -252,7 +251,7 @@ def _answers(what: str, device: str, rule: str) -> list[Answer]:
     is none."""
     file, patterns = rule.split(":")
     path = queries.RESULTS / device / f"{file}.jsonl"
-    rows = read_rows(path)
+    rows = queries.rows_of(path)
     problems = [group[0].problem.to_problem() for group in queries.by_problem(rows).values()]
     named = [
         problem
@@ -424,7 +423,7 @@ def reran(name: str, problems: str, other: str) -> list[str]:
     told = []
     for path, rows in _recorded("figures", name).items():
         asked = [row for row in rows if any(fnmatchcase(row.problem.name, pattern) for pattern in problems.split(","))]
-        shares = queries.apart(asked, read_rows(path.parent / f"{other}.jsonl")).get("cold")
+        shares = queries.apart(asked, queries.rows_of(path.parent / f"{other}.jsonl")).get("cold")
         if not shares:
             raise ValueError(f"reran:{name}: no contender was timed at one config in it and in {other}")
         text = f"{median(shares):.1%} in the median, {max(shares):.1%} at most, of {len(shares)}"
