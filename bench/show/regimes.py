@@ -10,18 +10,19 @@ from triton_vs_tilus.bench.show.tables import JOINT, NOT_SEARCHED, Table
 
 
 def regimes_table(found: Sequence[tuple[str, Answer]]) -> Table:
-    """A line an answer: the fastest of all that are not told apart, and the call. Where a regime has a name, '' for
-    none, it and the sizes stand for the problem's name: the call has the layout and the epilogue, the foot the dtype.
-    So the table fits the page of a repository."""
+    """A line an answer: the fastest of all that are not told apart, with cold L2 inside a graph too where that was
+    timed, and the call. Where a regime has a name, '' for none, it and the sizes stand for the problem's name: the call
+    has the layout and the epilogue, the foot the dtype. So the table fits the page of a repository."""
     lines = []
     for regime, answer in found:
         fastest, problem = answer.fastest, answer.fastest.problem
+        graph = fastest.timing.get("graph")
         lines.append(
             [
                 f"{regime}, {problem.m}x{problem.n}x{problem.k}" if regime else problem.name,
                 _marked(answer, fastest),
-                f"{answer.us(fastest):.1f}",
-                f"{fastest.timing[answer.timing].speedup:.2f}",
+                f"{answer.us(fastest):.1f}{f' ({graph.median_us:.1f})' if graph else ''}",
+                f"{fastest.timing[answer.timing].speedup:.2f}{f' ({graph.speedup:.2f})' if graph else ''}",
                 f"`{expression(problem, fastest)}`",
             ]
         )
@@ -29,15 +30,15 @@ def regimes_table(found: Sequence[tuple[str, Answer]]) -> Table:
     for regime, dtype in dict.fromkeys((regime, answer.fastest.problem.dtype) for regime, answer in found if regime):
         dtypes.setdefault(dtype, []).append(regime)
     told = "; ".join(f"{dtype}: {', '.join(regimes)}" for dtype, regimes in dtypes.items())
-    foot = _foot([answer for _, answer in found]) + (f" {told}." if told else "")
+    captured = any("graph" in answer.fastest.timing for _, answer in found)
+    in_brackets = "; in brackets: cold in a CUDA graph" if captured else ""
+    foot = _foot([answer for _, answer in found], in_brackets) + (f" {told}." if told else "")
     return Table("", ["regime, M x N x K", "fastest", "us", "x cuBLAS", "call"], lines, foot=foot)
 
 
 def beside_table(found: Sequence[Answer]) -> Table:
-    """A line an answer: the fastest, with cold L2 inside a graph too where that was timed, and the best of the other
-    language."""
+    """A line an answer: the fastest, and the best of the other language."""
     lines = []
-    captured = any("graph" in answer.fastest.timing for answer in found)
     for answer in found:
         fastest = answer.fastest
         other = next(name for name in LANGUAGES if name != written_in(fastest))
@@ -47,12 +48,10 @@ def beside_table(found: Sequence[Answer]) -> Table:
                 fastest.problem.name,
                 _marked(answer, fastest),
                 f"{answer.us(fastest):.1f}",
-                *([_captured(fastest)] if captured else []),
                 f"{_marked(answer, second)}, {answer.us(second):.1f}" if second else "",
             ]
         )
-    of_graph = ["in a graph:\nus, x cuBLAS"] if captured else []
-    header = ["M x N x K", "fastest", "us", *of_graph, "best of the other\nlanguage, us"]
+    header = ["M x N x K", "fastest", "us", "best of the other\nlanguage, us"]
     return Table("the fastest by regime, and the other language", header, lines, foot=_foot(found))
 
 
@@ -61,8 +60,8 @@ def _marked(answer: Answer, row: Row) -> str:
     return row.contender + "°" * row.not_searched + " †" * joint
 
 
-def _foot(found: Sequence[Answer]) -> str:
-    return f"{TEMPERATURES[found[0].timing]}, median. {_baselines(found)} {JOINT}; {NOT_SEARCHED}."
+def _foot(found: Sequence[Answer], in_brackets: str = "") -> str:
+    return f"{TEMPERATURES[found[0].timing]}, median{in_brackets}. {_baselines(found)} {JOINT}; {NOT_SEARCHED}."
 
 
 def _baselines(found: Sequence[Answer]) -> str:
@@ -75,8 +74,3 @@ def _baselines(found: Sequence[Answer]) -> str:
         told.append("For W4A16 it is torch.mm on the dequantized weight, which reads 4x the bytes;")
         told.append("Marlin and Machete are not measured.")
     return " ".join(told)
-
-
-def _captured(row: Row) -> str:
-    timing = row.timing.get("graph")
-    return "not timed" if timing is None else f"{timing.median_us:.1f}, {timing.speedup:.2f}"
