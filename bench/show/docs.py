@@ -27,7 +27,7 @@ figure is typed and no quotation goes stale.
     <!-- regimes:h200 router-nk:16x* a_deep_K=crossover:64x64x8192* -->
                                                      the fastest at problems of these files, and how to call it; before
                                                      a '=' what the regime is called, with _ for a space
-    <!-- beside:h200 router-nk:16x* -->              the fastest there, in a graph too, and the other language's best
+    <!-- beside:h200 router-nk:16x* -->              the fastest there, and the other language's best
     <!-- verdicts -->                                whom the referee judged as expected, on each GPU; nothing where no
                                                      device has any
     <!-- versions -->                                which versions were run, on what
@@ -228,8 +228,8 @@ def regimes(device: str, asked: Sequence[str]) -> tables.Table:
 
 
 def beside_fastest(device: str, asked: Sequence[str]) -> tables.Table:
-    """The fastest, in a graph too, and the other language's best on each problem that 'FILE:PATTERN' names, of the rows
-    of one device. Raises ValueError as `regimes` does."""
+    """The fastest, and the other language's best on each problem that 'FILE:PATTERN' names, of the rows of one device.
+    Raises ValueError as `regimes` does."""
     return beside_table([found for word in asked for found in _answers("beside", device, word)])
 
 
