@@ -509,7 +509,7 @@ def test_the_fastest_by_regime_is_the_answers_and_its_call():
         problem = next(row.problem for row in queries.recorded(file)[path] if fnmatchcase(row.problem.name, pattern))
         found = answers.answer(problem.to_problem(), files=queries.recorded(file))
         cold, graph = (found.fastest.timing.get(clock) for clock in ("cold", "graph"))
-        assert line[0] == problem.name and (graph is None) is (file == "w4a16-square")
+        assert line[0] == problem.name
         assert line[2] == f"{cold.median_us:.1f}" + (f" ({graph.median_us:.1f})" if graph else "")
         assert line[3] == f"{cold.speedup:.2f}" + (f" ({graph.speedup:.2f})" if graph else "")
         assert line[1].removesuffix(" †") == found.fastest.contender + "°" * found.fastest.not_searched
