@@ -10,7 +10,6 @@ from packaging.version import Version
 from triton_vs_tilus.bench.contenders import find
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.frame import frame, geometric_mean
-from triton_vs_tilus.bench.rows.journal import read_rows
 from triton_vs_tilus.bench.rows.row import Row
 from triton_vs_tilus.bench.show.tables import Table, baseline_name, source_of
 from triton_vs_tilus.common.kernel import Language
@@ -50,7 +49,7 @@ def across_versions(path: Path, rows: Sequence[Row], others: Sequence[str] = ())
     other Triton has a file of this name, nor there are others; OSError.
     """
     beside = [path.with_stem(name) for name in others]
-    files = [rows, *map(read_rows, [*queries.with_other_tritons(path), *beside])]
+    files = [rows, *map(queries.rows_of, [*queries.with_other_tritons(path), *beside])]
     if len(files) < 2:
         raise ValueError(f"across:{path.stem}: no other Triton has {path.name}")
     by_version = {
