@@ -64,7 +64,7 @@ class ExitCode(IntEnum):
 EXIT_CODES = """\
 exit codes:
   0    all right
-  1    a contender that should have worked did not: it crashed, was wrong or timed out
+  1    a contender that should have worked did not: it crashed, was wrong, suspicious or timed out
   2    usage: a flag, a name or a file that cannot be used
   3    regression: --fail-over was exceeded
   130  interrupted by Ctrl-C

@@ -4,11 +4,15 @@
     python examples/router.py                              # models of real router sizes: the same decisions?
     python examples/router.py --language tilus --how compile
 
-    from router import swap_routers
-    swap_routers(model, linear)                            # in a program of your own
+    # in a program of your own, with examples/ on sys.path
+    from triton_vs_tilus.kernels_triton import linear, prepare
+    from router import prepare_routers, swap_routers
+    swap_routers(model, linear)
+    prepare_routers(model, prepare, max_tokens=1024)       # before a CUDA graph is captured
 
 A router's product is computed by `linear`; what its model makes of the logits is the model's own code. Of the models
-that are built here the router is as large as the released one's, everything else is small.
+that are built here the router is as large as the released one's, everything else is small. Exits 1 where a decision
+differs that is no tie.
 """
 
 import argparse

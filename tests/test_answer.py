@@ -304,7 +304,8 @@ def test_a_weight_of_four_bits_is_answered_by_its_own_rows(capsys):
     assert run_command(command.main, ["16x8192x8192", "--op", "w4a16"]) == ExitCode.OK
     said = capsys.readouterr().out
     assert re.match(r"(triton|tilus)/w4a16\.\w+: [\d.]+ us, [\d.]+x torch.mm on the dequantized weight\.", said)
-    assert "w4a16 import lay_out, matmul" in said and max(map(len, said.splitlines())) <= 100
+    assert "w4a16 import lay_out, matmul\n    laid_out = lay_out(weight)  # once" in said
+    assert "y = matmul(x, laid_out" in said and max(map(len, said.splitlines())) <= 100
 
 
 def test_every_call_of_a_weight_of_four_bits_is_narrow():

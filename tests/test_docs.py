@@ -514,7 +514,7 @@ def test_the_fastest_by_regime_is_the_answers_and_its_call():
         assert line[3] == f"{cold.speedup:.2f}" + (f" ({graph.speedup:.2f})" if graph else "")
         assert line[1].removesuffix(" †") == found.fastest.contender + "°" * found.fastest.not_searched
         assert line[1].endswith("†") is (len(found.joint) > 1)
-    assert table.lines[1][-1].startswith("`matmul(x, lay_out(weight)")
+    assert table.lines[1][-1].startswith("`matmul(x, laid_out, ")
     named = docs.regimes("h200", [f"few_rows={words[0]}"])
     assert named.lines == [["few rows, 16x256x7168", *table.lines[0][1:]]] and named.foot.endswith(". bf16: few rows.")
     beside = docs.beside_fastest("h200", words).lines

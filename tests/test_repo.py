@@ -158,6 +158,9 @@ def test_readmes_examples_run(capsys):
     given = {"a": torch.randn(4, 64).bfloat16(), "b": torch.randn(64, 16).bfloat16(), "linear": linear}
     if torch.cuda.is_available():
         given = {name: value.cuda() for name, value in given.items()}
+    calls = {call.func.id: call for call in ast.walk(ast.parse(in_model)) if isinstance(call, ast.Call)}
+    options = [{each.arg: ast.dump(each.value) for each in calls[name].keywords} for name in ("prepare", "linear")]
+    assert options[0].pop("max_tokens") and options[0] == options[1]  # else other programs are built than called
     if not torch.cuda.is_available():  # where `prepare` has nothing to build for
         in_model = "\n".join(line for line in in_model.splitlines() if not line.startswith("prepare("))
     exec(in_model, given | {"router": given["linear"], "x": given["a"]})

@@ -418,8 +418,10 @@ def call_lines(problem: Product, row: Row) -> Iterator[str]:
             yield "    from triton_vs_tilus.common.epilogue import Epilogue"
         names = "lay_out, matmul" if quantized else "matmul"
         yield f"    from triton_vs_tilus.kernels_{row.language}.{_file(row)} import {names}"
+    if is_kernel(row) and quantized:
+        yield "    laid_out = lay_out(weight)  # once; of a common.quantization.GPTQWeight"
     if is_kernel(row) or _is_torch(row):
-        weight = "  # a common.quantization.GPTQWeight" if quantized else ""
+        weight = "  # a common.quantization.GPTQWeight" if quantized and _is_torch(row) else ""
         yield f"    y = {expression(problem, row)}{weight}"
     elif written_in(row) not in LANGUAGES:
         yield f"    {row.contender}: see notes/references.md"
@@ -439,7 +441,7 @@ def expression(problem: Product, row: Row) -> str:
     variant = f', variant="{row.variant}"' if row.variant else ""
     if problem.op == W4A16:
         if row.language in LANGUAGES:
-            return f"matmul(x, lay_out(weight){variant})"
+            return f"matmul(x, laid_out{variant})"
         return "torch.mm(x, weight.dequantized().to(x.dtype))"
     weight = "weight.T" if problem.fields["layout"] == "nk" else "weight"
     epilogue = problem.fields["epilogue"]
