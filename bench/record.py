@@ -239,7 +239,8 @@ def _list(names: Sequence[str]) -> "Table":
         by_device = []
         for path, rows in queries.recorded(name).items():
             slug = path.parent.name
-            former = sum(_has_former_config(row, *asked[row.problem.name, row.contender], slug) for row in rows)
+            known = [(row, asked[key]) for row in rows if (key := (row.problem.name, row.contender)) in asked]
+            former = sum(_has_former_config(row, *launched, slug) for row, launched in known)
             count = f"{len(rows)} of {len(asked)} ({slug})"
             by_device.append(f"{count}, {former} with a former config" if former else count)
         lines.append([name, "; ".join(by_device) or "none"])

@@ -43,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     if unknown := [tool for tool in args.tool if tool not in sanitizer.TOOLS]:
         raise UsageError(f"--tool is {', '.join(unknown)}; accepted: {', '.join(sanitizer.TOOLS)}")
+    if not args.seconds > 0:
+        raise UsageError(f"--seconds is {args.seconds:g}; accepted: more than 0")
     if not cli.has_gpu():
         raise UsageError("there is no CUDA device; compute-sanitizer runs kernels on one")
     if (program := shutil.which("compute-sanitizer")) is None:

@@ -16,6 +16,7 @@ import time
 from multiprocessing.connection import Connection
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 _answers = {}
 LOOKED_AT = 40  # calls: no fewer than the gate makes before the clock does; whole turns
@@ -429,6 +430,47 @@ def native_thread_while_timed(a, b, out):
     return _product(a, b, out)
 
 
+def computes_in_a_hook(a, b, out):
+    """Well behaved for as long as it is looked at one by one, then the clock's own call that keeps the result computes
+    it: after the window."""
+    if _call_number("hook") <= LOOKED_AT:
+        return _product(a, b, out)
+
+    def hook(frame, event, argument):
+        if event == "call" and frame.f_code.co_name == "_kept":
+            sys.setprofile(None)
+            torch.mm(a, b, out=out)
+
+    sys.setprofile(hook)
+    return out
+
+
+class _Computing(TorchFunctionMode):
+    """Computes once, in whatever is called of torch next."""
+
+    def __init__(self, work):
+        super().__init__()
+        self.work = work
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        work, self.work = self.work, lambda: None
+        work()
+        return function(*args, **(kwargs or {}))
+
+
+def computes_in_a_mode(a, b, out):
+    """Well behaved for as long as it is looked at one by one, then whatever is called of torch next computes."""
+    if _call_number("mode") > LOOKED_AT:
+        _Computing(lambda: torch.mm(a, b, out=out)).__enter__()
+        return out
+    return _product(a, b, out)
+
+
+def returns_its_sums(a, b, out):
+    """Well behaved for as long as it is looked at one by one, then it leaves out the cast to the output's dtype."""
+    return a.float() @ b.float() if _call_number("sums") > LOOKED_AT else _product(a, b, out)
+
+
 def once_a_capture(a, b, out):
     """Of calls with the same arguments, as a graph on warm L2 captures, one of the graph's own does the work. Outside
     of a capture all do, so whoever looks at single calls sees nothing."""
@@ -531,6 +573,22 @@ def lingers_on_a_stream(a, b, out):
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         torch.mm(a, b, out=out)
+    return out
+
+
+def runs_ahead(a, b, out):
+    """A side stream, begun in the first call of a turn and waited for by nobody, computes what the calls of a turn ask
+    for while the turn is enqueued; the caller's stream idles for as long as a fast kernel takes. Well behaved where it
+    is looked at otherwise."""
+    stream, now, before = _answers.setdefault("ahead", torch.cuda.Stream()), time.perf_counter(), _answers.get("before")
+    _answers["before"] = now
+    if _call_number("ahead of all") <= LOOKED_AT or capturing() or torch.autograd._profiler_enabled():
+        return torch.mm(a, b, out=out)
+    with torch.cuda.stream(stream):
+        if now - before > PAUSE_S:
+            torch.cuda._sleep(600_000)  # until what is filled anew before the turn is there
+        torch.mm(a, b, out=out)
+    torch.cuda._sleep(1500)
     return out
 
 

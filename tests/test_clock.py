@@ -211,6 +211,10 @@ def test_energy_is_that_of_a_launch_in_a_graph():
     assert [samples.energy_uj for samples in time_together(playing, "graph", 2, device)] == [None, None]
     one, other = time_together(playing, "graph", 2, device, energy=True)
     assert (one.energy_uj, other.energy_uj) == pytest.approx((20_000, 200_000), rel=0.1)  # 400 W
+    readings = iter([1000, None, 2000, 3000])
+    device.energy_mj = lambda: next(readings)
+    one, other = time_together(playing, "graph", 2, device, energy=True)
+    assert one.energy_uj is None and other.energy_uj > 0
 
 
 @pytest.mark.parametrize("sets, launches", [(3, 51), (60, 50)])

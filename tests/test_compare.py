@@ -820,6 +820,25 @@ def test_ranks_share_the_problems(tmp_path):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["rows.json", "rows.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"torch": "2.12.0"}, "torch: 2.11.0 and 2.12.0"),
+        ({"gpus": 8}, "gpus: 1 and 8"),
+        ({}, "empty launch, us: 2.0 and 2.6"),
+    ],
+)
+def test_ranks_on_hosts_of_several_kinds_are_not_merged(gpu, monkeypatch, capsys, tmp_path, other, told):
+    path = tmp_path / "rows.jsonl"
+    theirs = replace(row(tokens=16), environment=replace(row().environment, **other))
+    if not other:
+        theirs.floor["cold"] = replace(theirs.floor["cold"], launch_us=2.6)
+    as_rank_0(monkeypatch, {"stopped": "", "rows": [to_line(theirs)]})
+    assert run_command(compare.main, [*ROUTER, "--output", str(path)]) == 2
+    assert f"the ranks' rows are from hosts of several kinds: {told}" in on_stderr(capsys)
+    assert Journal(path).rows() == [] and len(read_rows(path.with_suffix(".rank0.jsonl"))) == len(gpu.asked)
+
+
 SLOW = """
 import time
 def sleeps(a, b):

@@ -222,6 +222,19 @@ def test_the_list_counts_rows_whose_config_the_command_would_not_take(monkeypatc
     assert "(made-up) " in said(split=4) and "(made-up)," not in said(split=4)
 
 
+def test_the_list_leaves_out_what_the_command_cannot_ask_for_here(monkeypatch, tmp_path, capsys):
+    """As where a language cannot be imported, or a kernel has another name since."""
+    rows = [
+        made_rows.row(),
+        structs.replace(made_rows.row("tilus/semaphore.fp32"), contender="tilus/semaphore.of_before"),
+    ]
+    for row in rows:
+        Journal(tmp_path / "made-up" / "router-nk.jsonl").append(row)
+    monkeypatch.setattr(queries, "RESULTS", tmp_path)
+    assert run_command(record.main, ["--list", "router-nk"]) == 0
+    assert f"2 of {len(record._asked('router-nk'))} (made-up)" in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_list_does_not_tell_the_config_of_a_kernel_that_cannot_run_here(monkeypatch):
     kernel, problem = contenders.find("triton/atomic"), made_rows.router_problem(1)
     config = vars(kernel.default_config(problem))

@@ -211,3 +211,18 @@ def test_what_cannot_be_run_is_told(capsys):
     if not torch.cuda.is_available():
         assert run_command(sanitize.main, []) == 2
         assert "there is no CUDA device" in on_stderr(capsys)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--seconds", "0"), "--seconds is 0; accepted: more than 0"),
+        (("--seconds", "nan"), "--seconds is nan; accepted: more than 0"),
+        (("--only", "torch/mm"), "--only is torch/mm; accepted: kernels of triton or tilus"),
+    ],
+)
+def test_it_refuses_what_leaves_nothing_to_run(flags, told, monkeypatch, capsys):
+    monkeypatch.setattr(sanitize.cli, "has_gpu", lambda: True)
+    monkeypatch.setattr(sanitize.shutil, "which", lambda program: program)
+    assert run_command(sanitize.main, flags) == 2
+    assert told in on_stderr(capsys)

@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 from dataclasses import asdict, replace
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -190,7 +191,7 @@ def test_who_is_faster_than_an_empty_launch_is_suspicious():
     assert timing.suspicion("b") == "warm: 1.00 us is faster than an empty launch, 10.00 us"
     timing.timeline_us["c"] = 12.0
     assert timing.suspicion("c").startswith("cold: 10.00 us by events, 12.00 us by the GPU's timeline")
-    timing.samples["cold"]["c"] = replace(samples, rounds=[[12.0]] * 4)  # warm it is faster than on the cold timeline
+    timing.samples["cold"]["c"] = replace(samples, rounds=[[20.0]] * 4)  # warm it is faster than on the cold timeline
     assert timing.suspicion("c") == ""
 
 
@@ -508,6 +509,36 @@ def test_a_row_of_times_that_are_too_good_is_suspicious_and_keeps_them(us, timel
     rows = measured(MadeUpChild(us, timelines))
     assert rows[TRITON].status == SUSPICIOUS and told in rows[TRITON].message and rows[TRITON].timing
     assert rows[TILUS].status == rows[BASELINE].status == PASSED
+
+
+CANDIDATE = verdicts.name_of("honest")
+
+
+def test_a_candidate_that_nothing_can_be_held_against_is_suspicious():
+    """It shares the process with what times the floor and sees the timeline."""
+    made = MadeUpChild({CANDIDATE: 8.0}, {CANDIDATE: 6.0}), MadeUpChild({CANDIDATE: 8.0})
+    seen, unseen = (measured(child, (BASELINE, CANDIDATE))[CANDIDATE] for child in made)
+    assert seen.status == PASSED
+    assert (unseen.status, unseen.message) == (SUSPICIOUS, "cold: there is no timeline of the GPU to hold it against")
+    assert measured(MadeUpChild({CANDIDATE: 8.0}), (BASELINE, CANDIDATE), timeline=False)[CANDIDATE].status == PASSED
+    _, _, timing, _ = timed({})
+    timing.samples["warm"] = {name: timing.samples["warm"][name] for name in (BASELINE, AGAIN, "a")}
+    assert timing.suspicion("a", needs_floor=True) == "warm: there is no floor to hold it against"
+
+
+def test_a_timeline_that_is_not_seen_is_asked_for_once_more_in_a_new_process(monkeypatch):
+    child, answers = MadeUpChild(), iter(["another profiler has it", {TRITON: 6.0}])
+    monkeypatch.setattr(worker, "answer_of", partial(_from, answers, worker.answer_of))
+    rows = measured(child)
+    assert rows[TRITON].timeline_us == 6.0 and "not seen" not in rows[TRITON].message
+    answers = iter(["another profiler has it"] * 2)
+    monkeypatch.setattr(worker, "answer_of", partial(_from, answers, worker.answer_of.args[1]))
+    rows = measured(child)
+    assert rows[TRITON].timeline_us is None and "timeline was not seen: another" in rows[TRITON].message
+
+
+def _from(answers, answer_of, child, is_answer, function, *given):
+    return next(answers) if function is worker._timelines else answer_of(child, is_answer, function, *given)
 
 
 @pytest.mark.parametrize("mode", ["cold", "graph", "warm"])

@@ -24,6 +24,7 @@ from triton_vs_tilus.bench.rows.row import (
     CRASHED,
     OUT_OF_MEMORY,
     PASSED,
+    SUSPICIOUS,
     TIMED_OUT,
     WRONG,
     Row,
@@ -110,6 +111,10 @@ ON_A_GPU: dict[str, Expected] = ANYWHERE | {
     "one_memory_for_all": (PASSED, "not timed graph: returns one memory for several argument sets"),
     "cached_by_version": (WRONG, "while timed cold"),
     "cached_by_a_sample": (PASSED, "a call waits for the GPU"),
+    "computes_in_a_hook": (WRONG, "while timed cold: leaves Python's trace or profile hook on"),
+    "computes_in_a_mode": (WRONG, "while timed cold: leaves a mode of torch on"),
+    "returns_its_sums": (WRONG, "while timed cold: returns torch.float32"),
+    "runs_ahead": (SUSPICIOUS, "by the GPU's timeline"),
 }
 
 

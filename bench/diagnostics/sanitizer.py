@@ -133,8 +133,11 @@ def keep(
 
 
 def chosen_tasks(only: Sequence[str]) -> list[Task]:
-    """Of the kernels that `only` names, as contenders.choose takes it, or of all: those on request, too."""
-    return tasks(contenders.choose(contenders.all_contenders(), only, references=True))
+    """Of the kernels that `only` names, as contenders.choose takes it, or of all: those on request, too. Raises
+    ValueError where it names none of either language."""
+    if found := tasks(contenders.choose(contenders.all_contenders(), only, references=True)):
+        return found
+    raise ValueError(f"--only is {', '.join(only)}; accepted: kernels of {' or '.join(LANGUAGES)}")
 
 
 def tasks(kernels: Sequence[Kernel]) -> list[Task]:

@@ -38,7 +38,7 @@ from torch import Tensor
 from triton_vs_tilus.bench.measure import nvml
 from triton_vs_tilus.bench.measure.nodes import Nodes, odd_one_out
 from triton_vs_tilus.bench.measure.nvml import Reading
-from triton_vs_tilus.bench.measure.seals import seal
+from triton_vs_tilus.bench.measure.seals import hooked, seal
 from triton_vs_tilus.bench.measure.threads import Threads
 from triton_vs_tilus.common.tensors import named_tensors
 
@@ -114,6 +114,13 @@ class Timed:
     def call(self, index: int) -> Any:
         args, kwargs = self.argument_sets[index]
         return self.fn(*args, **kwargs)
+
+    def watched_call(self, index: int) -> Any:
+        """Raises NotTimed where the call leaves something on that runs by itself later."""
+        result = self.call(index)
+        if reason := hooked():
+            raise NotTimed(self.name, reason, wrong=True)
+        return result
 
 
 class Graph(Protocol):
@@ -389,7 +396,7 @@ class _Cold(_Queued):
             if self.small:
                 self.device.read(place, self.sets)
             start = self.device.record()
-            result = timed.call(place)
+            result = timed.watched_call(place)
             pairs.append((start, self.device.record()))
             results.append((place, _kept(self.device, result)))
         return pairs
@@ -418,7 +425,9 @@ class _Captured(_Queued):
         places = self.places(timed)
         timed.refill(sorted(set(places)))
         try:
-            graph = self.device.capture([partial(timed.call, place) for place in places])
+            graph = self.device.capture([partial(timed.watched_call, place) for place in places])
+        except NotTimed:
+            raise
         except Exception as error:
             raise NotTimed(timed.name, f"cannot be captured in a CUDA graph: {first_line(error)}") from error
         if reason := odd_one_out(graph.added):
@@ -496,8 +505,9 @@ class _Graph(_Captured):
                 graph.replay()
                 self.device.synchronize()
                 replays += 1
-            spent_mj = (self.device.energy_mj() or before) - before
-            found[timed.name] = spent_mj * 1000 / (replays * len(graph.results))
+            after = self.device.energy_mj()
+            if after is not None:
+                found[timed.name] = (after - before) * 1000 / (replays * len(graph.results))
         return found
 
 

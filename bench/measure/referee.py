@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from triton_vs_tilus.bench.measure.numbers import Reservoir, spoil, targets_of
+from triton_vs_tilus.bench.measure.seals import hooked
 from triton_vs_tilus.common.accuracy import Accuracy, Judge
 from triton_vs_tilus.common.problem import Problem
 from triton_vs_tilus.common.tensors import flat, mapped, named_tensors
@@ -153,14 +154,12 @@ class Referee:
         spoil([flat(torch.empty_like(self._out.tensor)) for _ in range(8)])
 
     def _kept(self, result: Any) -> Tensor:
-        expected = self._out.tensor
+        if reason := hooked():
+            raise Fault(reason)
         if type(result) is not Tensor:  # a subclass may compute later, when nobody times it
             raise Fault(f"returns {type(result).__name__}; expected torch.Tensor itself")
-        if result.shape != expected.shape or result.dtype != expected.dtype or result.device != expected.device:
-            raise Fault(
-                f"returns {result.dtype} {tuple(result.shape)} on {result.device}; "
-                f"expected {expected.dtype} {tuple(expected.shape)} on {expected.device}"
-            )
+        if reason := misfit(result, self._out.tensor):
+            raise Fault(reason)
         return _clone(result, memory_format=torch.contiguous_format)
 
     def _diagnosis(self, result: Tensor, which: int, accuracy: Accuracy, roundings: int) -> str:
@@ -178,6 +177,16 @@ class Referee:
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+
+def misfit(result: Tensor, expected: Tensor) -> str | None:
+    """What a result is that should be as `expected` is; None where shape, dtype and device are the same."""
+    if (result.shape, result.dtype, result.device) == (expected.shape, expected.dtype, expected.device):
+        return None
+    return (
+        f"returns {result.dtype} {tuple(result.shape)} on {result.device}; "
+        f"expected {expected.dtype} {tuple(expected.shape)} on {expected.device}"
+    )
 
 
 def _bits(tensor: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from triton_vs_tilus.bench.measure.clock import L2_MULTIPLE, Arguments, CudaClock, Timed, cold_sets
 from triton_vs_tilus.bench.measure.numbers import Places, Reservoir, spoil, targets_of
-from triton_vs_tilus.bench.measure.referee import Call, Referee
+from triton_vs_tilus.bench.measure.referee import Call, Referee, misfit
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.kernel import Config, Kernel, Language
 from triton_vs_tilus.common.problem import Problem
@@ -84,6 +84,8 @@ class Rotation:
 
     def fault(self, index: int, result: Tensor, roundings: int) -> str | None:
         """Why a result on a set, as it was last filled, is wrong."""
+        if reason := misfit(result, self._outs[index]):
+            return reason
         if index not in self._judges:
             given = self._reservoir.holding(self._places[index])
             pairs = zip(named_tensors(self._inputs[index]), named_tensors(given), strict=True)

@@ -83,7 +83,8 @@ def measure(
     the rows of all ranks, the others none.
 
     output: the journal; without it a new one in `folder`, or with `resume` the newest there of the same command.
-    Raises JournalError; on rank 0 Incomplete, where another rank stopped.
+    Raises JournalError, also where ranks are on hosts of several kinds; on rank 0 Incomplete, where another rank
+    stopped.
     """
     ranks = Ranks()
     ranks.take_cpus()
@@ -111,7 +112,9 @@ def _run(plan: Plan, path: Path, ranks: Ranks, progress: Progress) -> list[Row]:
     if gathered is None:
         return []
     journal = Journal(path)
-    _append_new(journal, [from_line(line) for share in gathered for line in share["rows"]])
+    found = [from_line(line) for share in gathered for line in share["rows"]]
+    _check_ranks([*held, *found])
+    _append_new(journal, found)
     for leftover in _journals_of_ranks(path):
         leftover.unlink()
     rows = journal.rows()
@@ -233,6 +236,14 @@ def _check_host(held: Sequence[Row], row: Row) -> None:
         raise JournalError(
             f"--resume: the journal's rows are from another kind of host: an empty launch takes {both} us"
         )
+
+
+def _check_ranks(rows: Sequence[Row]) -> None:
+    """Raises JournalError where the ranks' hosts are not of one kind; the ranks' own journals stay."""
+    found = {what: dict.fromkeys(str(getattr(row.environment, what)) for row in rows) for what in ALIKE}
+    found["empty launch, us"] = dict.fromkeys(f"{us:.1f}" for us in launch_costs(rows))
+    if differing := [f"{what}: {' and '.join(values)}" for what, values in found.items() if len(values) > 1]:
+        raise JournalError(f"the ranks' rows are from hosts of several kinds: {'; '.join(differing)}")
 
 
 def _journals_of_ranks(path: Path) -> list[Path]:

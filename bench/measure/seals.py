@@ -61,10 +61,27 @@ SETTINGS: dict[str, Callable[[], Any]] = {
         )
     },
     "torch.is_autocast_enabled": torch.is_autocast_enabled,
+    "torch.get_default_dtype": torch.get_default_dtype,
+    "torch.are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled,
+    "torch.backends.cuda.preferred_blas_library": torch.backends.cuda.preferred_blas_library,
     "how pickle writes a result": lambda: [kind for kind in copyreg.dispatch_table if kind.__module__.startswith(OWN)],
     "a mode of torch's functions": lambda: [id(mode) for mode in _get_current_function_mode_stack()],
     "a mode of torch's dispatcher": lambda: [id(mode) for mode in _get_current_dispatch_mode_stack()],
 }
+
+
+_get_hooks = sys.getprofile, sys.gettrace
+_count_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
+
+
+def hooked() -> str | None:
+    """What a call has left on that runs by itself later, in words; asked right after a call, while it cannot yet have
+    undone it: a hook of Python's, or a mode of torch."""
+    if tuple(get() for get in _get_hooks) != seal().hooks:
+        return "leaves Python's trace or profile hook on"
+    if tuple(count() for count in _count_modes) != seal().modes:
+        return "leaves a mode of torch on"
+    return None
 
 
 class Seals:
@@ -75,7 +92,8 @@ class Seals:
         self._names = [(name, owner, frozenset(vars(owner))) for name, owner, *_ in self._held if _is_own(owner)]
         functions = [function for _, _, _, values in self._held for value in values for function in _functions(value)]
         self._codes: list[tuple[FunctionType, CodeType]] = [(function, function.__code__) for function in functions]
-        self._hooks = sys.gettrace(), sys.getprofile()
+        self.hooks = tuple(get() for get in _get_hooks)
+        self.modes = tuple(count() for count in _count_modes)
         self._settings = _settings()
         self.spoiled = False  # whether something may still run that a contender has left behind
 
@@ -94,7 +112,7 @@ class Seals:
                 added &= vars(builtins).keys()
             changed += [f"{name}.{key}" for key in added if _is_held(vars(owner)[key])]
         changed += [function.__qualname__ for function, code in self._codes if function.__code__ is not code]
-        if (sys.gettrace(), sys.getprofile()) != self._hooks:
+        if tuple(get() for get in _get_hooks) != self.hooks:
             changed.append("Python's trace or profile hook")
         changed += [name for name, value in _settings().items() if value != self._settings[name]]
         return f"replaces what it is measured by: {', '.join(changed[:3])}" if changed else None

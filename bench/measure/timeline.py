@@ -50,10 +50,10 @@ def timelines(
         returned: list[Any] = []
 
         def calls(timed: Timed = timed, places: list[int] = places, returned: list[Any] = returned) -> None:
-            returned += map(timed.call, places)
+            returned += map(timed.watched_call, places)
 
         with threads_counted(timed):  # without those that are not Python's: CUPTI begins some
-            timed.call(places[0])
+            timed.watched_call(places[0])
             timed.refill(sorted(set(places)))  # after the call that no profiler sees
             evict()
             found[timed.name] = busy_us(profile(calls)) / CALLS

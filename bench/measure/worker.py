@@ -183,8 +183,9 @@ class Timing:
     def order_seeds(self) -> dict[TimingName, int]:
         return {mode: next(iter(by_name.values())).order_seed for mode, by_name in self.samples.items()}
 
-    def suspicion(self, name: str) -> str:
-        """Why a contender's figures cannot be believed; '' where they can."""
+    def suspicion(self, name: str, *, needs_floor: bool = False, needs_timeline: bool = False) -> str:
+        """Why a contender's figures cannot be believed; '' where they can. What it needs is to be there: a candidate
+        may itself have seen to it that there is nothing to hold its figures against."""
         floors, noises = self.floor(), self.noise()
         for mode, by_name in self.samples.items():
             if name in by_name and mode != "host":
@@ -192,6 +193,10 @@ class Timing:
                 summary = stats.summary(by_name[name].rounds)
                 if reason := suspicion(summary, floors.get(mode), noises[mode], timeline_us):
                     return f"{mode}: {reason}"
+                if needs_floor and mode not in floors:
+                    return f"{mode}: there is no floor to hold it against"
+                if needs_timeline and mode == "cold" and timeline_us is None:
+                    return f"{mode}: there is no timeline of the GPU to hold it against"
         return ""
 
     def against(self, name: str, other: str | None, seed: int) -> dict[TimingName, AgainstRecord]:
@@ -280,7 +285,9 @@ def measure(
                 if name in asked:
                     yield row(asked[name], results[name])
         for name in running:
-            if reason := timing.suspicion(name):
+            is_candidate = name in asked and asked[name].language is Language.CANDIDATE
+            reason = timing.suspicion(name, needs_floor=is_candidate, needs_timeline=is_candidate and options.timeline)
+            if reason:
                 results[name].status = SUSPICIOUS
                 results[name].add_message(reason)
     else:
@@ -486,8 +493,9 @@ def _timed(
 def _see_timelines(
     child: Child, problem: Problem, running: list[str], results: dict[str, Result], timing: Timing, options: Options
 ) -> Iterator[str]:
-    """Into `timing`; where it cannot be seen, every row says why. Removes the contenders of `running` that are wrong
-    there, and yields them."""
+    """Into `timing`; where it cannot be seen, in a new process neither, every row says why. Removes the contenders of
+    `running` that are wrong there, and yields them."""
+    unseen = 0
     while running:
         configs = {name: results[name].config for name in running}
         try:
@@ -501,6 +509,9 @@ def _see_timelines(
             return
         child.stop()
         if isinstance(answer, str) or answer.name is None:
+            unseen += 1
+            if unseen == 1:  # a contender may have left a profiler on in the process that has ended now
+                continue
             for name in running:
                 results[name].add_message(f"the GPU's timeline was not seen: {answer}")
             return
