@@ -30,6 +30,7 @@ from triton_vs_tilus.bench.measure.suspicion import suspicion
 from triton_vs_tilus.bench.measure.threads import Threads
 from triton_vs_tilus.bench.measure.worker import Failure, Timing
 from triton_vs_tilus.bench.ops import OPS
+from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.row import BASELINE, PASSED, WRONG, FloorRecord
 from triton_vs_tilus.bench.search import search
 from triton_vs_tilus.common import accuracy
@@ -386,6 +387,23 @@ def figures(us: float, mean_us: float | None = None) -> stats.Summary:
 def test_figures_that_are_too_good_are_suspicious(summary, timeline_us, why):
     found = suspicion(summary, FloorRecord(launch_us=3.0, read_us=5.0), 0.02, timeline_us)
     assert why in found if why else found == ""
+
+
+@pytest.mark.parametrize("file", ["router-nk", "crossover", "skinny-epilogue-bf16", "square-generated", "w4a16-grid"])
+def test_no_recorded_time_is_near_what_is_too_good(file):
+    """The limits are for cheats: no honest kernel may come near them."""
+    rows = [row for found in queries.recorded(file).values() for row in found if row.status == PASSED and row.timing]
+    assert rows
+    for row in rows:
+        for mode, cold in row.timing.items():
+            if mode == "host":
+                continue
+            summary = figures(cold.median_us, cold.mean_us)
+            nearer_us = None if mode != "cold" or row.timeline_us is None else row.timeline_us + 0.3
+            assert suspicion(summary, row.floor.get(mode), row.noise[mode], nearer_us) == "", (
+                row.problem.name,
+                row.contender,
+            )
 
 
 def test_of_times_that_overlap_the_gpu_is_busy_once():

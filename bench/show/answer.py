@@ -91,7 +91,8 @@ def screen(problem: Product, answer: Answer, language: str | None, asked: Produc
     yield from beside_lines(answer, language)
     yield ""
     if not far:
-        yield from why_lines(answer)
+        for line in why_lines(answer):
+            yield from wrap(line, WIDTH, subsequent_indent=" " * len("Why: "), break_on_hyphens=False)
         yield ""
         yield from answer_call_lines(problem if asked is None else called(problem, asked), answer)
         yield ""
