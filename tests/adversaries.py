@@ -578,8 +578,8 @@ def lingers_on_a_stream(a, b, out):
 
 def runs_ahead(a, b, out):
     """A side stream, waited for by nobody, computes what the calls of a turn ask for while the turn is enqueued; the
-    caller's stream idles for as long as a fast kernel takes. Well behaved at the gate, in a capture, under the profiler,
-    and in a turn that begins on an idle GPU."""
+    caller's stream idles for as long as a fast kernel takes. Well behaved at the gate, in a capture, under the
+    profiler, and in a turn that begins on an idle GPU."""
     stream, gate = _answers.setdefault("ahead", torch.cuda.Stream()), _answers.setdefault("gate", out.data_ptr())
     if out.data_ptr() == gate or capturing() or torch.autograd._profiler_enabled():
         return torch.mm(a, b, out=out)
