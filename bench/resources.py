@@ -6,7 +6,7 @@
 
 Needs no GPU. Without --shape: every config of the tuned tables; and for 2 router shapes, and 1 problem of each other
 operation, the configs that launchers take and a few more of the search space. Triton's kernels are compiled by the
-ptxas that comes with Triton, tilus' by nvcc.
+ptxas that comes with Triton, tilus' by nvcc. Triton's *cluster* compiles from 3.9 on: the file of the notes is of that.
 Exits 1 where a config that launchers take does not compile, or exceeds a limit, for the last target; and with --json
 where any does not compile: no file is written then.
 """
