@@ -8,9 +8,11 @@ from triton_vs_tilus.bench.rows.row import FloorRecord
 
 READ_SHARE = 0.8  # of the time of reading the problem's least bytes
 PARTED = 1.2  # the mean over the median
-# An event's time holds a launch, during which the GPU is idle by its own timeline.
-BUSIER = 1.2  # the GPU's timeline over the events less an empty launch
-BUSY_US = 1.2  # that the timeline may be longer beyond
+BUSIER = 1.1  # the GPU's timeline over the events
+EVENT_STEP_US = 0.5  # that an event's time may be short of: the resolution of CUDA's events
+# An event's time holds a launch, during which the GPU is idle by its own timeline: a tighter limit for short kernels.
+BUSIER_THAN_REST = 1.2  # the GPU's timeline over the events less an empty launch
+REST_SHORT_US = 1.2  # that those may be short of
 
 
 def suspicion(summary: Summary, floor: FloorRecord | None, noise: float, timeline_us: float | None) -> str:
@@ -28,7 +30,9 @@ def suspicion(summary: Summary, floor: FloorRecord | None, noise: float, timelin
         return f"{us:.2f} us is faster than the bytes allow: reading them alone takes {floor.read_us:.2f} us"
     if summary.mean_us > PARTED * us:
         return f"the mean, {summary.mean_us:.2f} us, is far from the median, {us:.2f} us: not every call does the work"
-    launch_us = 0.0 if floor is None else floor.launch_us
-    if timeline_us is not None and timeline_us > BUSIER * (us - launch_us) + BUSY_US:
+    most_us = BUSIER * us + EVENT_STEP_US
+    if floor is not None:
+        most_us = min(most_us, BUSIER_THAN_REST * (us - floor.launch_us) + REST_SHORT_US)
+    if timeline_us is not None and timeline_us > most_us:
         return f"{us:.2f} us by events, {timeline_us:.2f} us by the GPU's timeline: work runs outside of its window"
     return ""
