@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -96,21 +97,29 @@ class _Language:
         """activation(x [..., K] @ weight.T [K, N] + bias [N]), of shape [..., N], as torch.nn.functional.linear.
 
         activation: None, 'relu', 'silu' or 'sigmoid', of the whole fp32 sum. deterministic: bitwise the same result in
-        every run; torch.use_deterministic_algorithms asks for it, too. out_dtype: by default that of x; of
-        half-precision inputs also torch.float32, which keeps the sum as it is.
+        every call, once the kernel is built (`prepare`); torch.use_deterministic_algorithms asks for it, too.
+        out_dtype: by default that of x; of half-precision inputs also torch.float32, which keeps the sum as it is.
 
-        Differentiable, by products of torch; what carries tangents forwards torch computes alone. Raises TypeError for
+        Differentiable, by products of torch; what carries tangents forwards, or is transformed by torch.func, torch
+        computes alone. Raises TypeError for
         tensors of different dtypes, and for an out_dtype that is none of those; ValueError for such an activation, for
         shapes that do not fit, and for tensors on different devices.
         """
         # The operator's way through torch's dispatcher takes as long as a launch.
         if _is_eager(x, weight, bias):
             return self._on_gpu(x, weight, bias, activation, deterministic, out_dtype)
-        if not isinstance(x, Tensor) or not isinstance(weight, Tensor):  # of which the dispatcher says less
+        if not (
+            isinstance(x, Tensor)
+            and isinstance(weight, Tensor)
+            and (bias is None or isinstance(bias, Tensor))
+            and (activation is None or isinstance(activation, str))
+            and (out_dtype is None or isinstance(out_dtype, torch.dtype))
+        ):  # of which the dispatcher says less
             checked(x, weight, bias, activation, out_dtype)
-        if has_tangent(x, weight, bias):  # the operator has no rule for them, and would drop them in silence
+        # The operator has no rule for tangents, and would drop them in silence; nor has it one for functorch.
+        if has_tangent(x, weight, bias) or _is_transformed():
             checked(x, weight, bias, activation, out_dtype)
-            return _by_torch(x, weight, bias, activation, deterministic, out_dtype)
+            return _by_torch(x, weight, bias, activation, deterministic, out_dtype, derived=True)
         return self.op(x, weight, bias, activation, deterministic, out_dtype)
 
     def matmul(
@@ -120,8 +129,12 @@ class _Language:
         for name, tensor in (("a", a), ("b", b)):
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"{name} is {type(tensor).__name__}; accepted: torch.Tensor")
-        if b.dim() != 2 or not a.dim() or a.shape[-1] != b.shape[0]:
-            accepted = f"({a.shape[-1] if a.dim() else 'K'}, N), as a has shape {tuple(a.shape)}"
+        if not a.dim():
+            raise ValueError("a has shape (); accepted: (..., K)")
+        if b.device != a.device:
+            raise ValueError(f"b is on {b.device}; accepted: the device of a, {a.device}")
+        if b.dim() != 2 or a.shape[-1] != b.shape[0]:
+            accepted = f"({a.shape[-1]}, N), as a has shape {tuple(a.shape)}"
             raise ValueError(f"b has shape {tuple(b.shape)}; accepted: {accepted}")
         if b.dtype is not a.dtype and not (
             a.device.type in ("cuda", "cpu") and torch.is_autocast_enabled(a.device.type)
@@ -142,7 +155,8 @@ class _Language:
     ) -> Choice:
         """What `linear` takes for these tensors, and why; whether it is built does not matter here.
 
-        device: the slug of a device, e.g. 'h200', to ask for another than the tensors' own.
+        device: the slug of a device, e.g. 'h200', to ask for another than the tensors' own, whose compilers are taken
+        to be there.
 
         Raises ValueError for a device that no kernel was timed on.
         """
@@ -153,10 +167,15 @@ class _Language:
             problem = f"x is on {x.device}"
         if isinstance(problem, str):
             return Choice(None, None, problem)
+        if device is None and (reason := self.lacks()):
+            return Choice(None, None, reason)
         deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
         slug = device or tuned.slug_of(x.device)
+        placement = placement_of(problem, _rows(x), weight.t(), bias, None)
         with devices.compiling_for(dispatch.CAPABILITIES[device]) if device else devices.on(x.device):
-            return dispatch.choose(self.kernels, problem, slug, deterministic)
+            target = building.target_of(dispatch.CAPABILITIES[device] if device else torch.cuda.get_device_capability())
+            choice, program = way(self.kernels, problem, placement, slug, target, deterministic)
+        return choice if program is None else replace(choice, config=program.config)
 
     def prepare(
         self,
@@ -173,16 +192,20 @@ class _Language:
 
         Builds run side by side, at most 6 of a weight. They stay in the language's cache on disk.
         Raises as `linear`; ValueError for a weight that no kernel takes or that is on no CUDA device, and for
-        max_tokens below 1; RuntimeError with the compiler's words.
+        max_tokens below 1; RuntimeError where a compiler is missing, or with its words.
         """
         if not isinstance(max_tokens, int) or max_tokens < 1:
             raise ValueError(f"max_tokens is {max_tokens}; accepted: 1 or more")
-        row = weight[:1] if isinstance(weight, Tensor) and weight.dim() else weight
+        if not isinstance(weight, Tensor):
+            raise TypeError(f"weight is {type(weight).__name__}; accepted: torch.Tensor")
+        row = weight[:1] if weight.dim() else weight
         problem = _problem(row, weight, bias, activation, out_dtype)
         if weight.device.type != "cuda":
             problem = f"weight is on {weight.device}"
         if isinstance(problem, str):
             raise ValueError(f"{problem}; accepted: a weight that `linear` takes, on a CUDA device")
+        if reason := self.lacks():
+            raise RuntimeError(f"{self.language.value}'s kernels cannot be built: {reason}")
         deterministic = deterministic or torch.are_deterministic_algorithms_enabled()
         placement = placement_of(problem, None, weight.t(), bias, None)
         with devices.on(weight.device):
@@ -217,7 +240,11 @@ class _Language:
             (bias.shape, bias.stride(), bias.dtype, bias.data_ptr() % WIDEST, bias.get_device()),
         )
         # fmt: on
-        run = self._runs.get(key)
+        try:
+            run = self._runs.get(key)
+        except TypeError:  # an activation that cannot be looked up
+            checked(x, weight, bias, activation, out_dtype)
+            raise
         if run is None:
             run = self._settled(key, x, weight, bias, activation, deterministic, out_dtype)
         return run(x, weight, bias)
@@ -323,6 +350,11 @@ def _is_eager(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     return True
 
 
+def _is_transformed() -> bool:
+    """Whether torch.func transforms the call; where a compiler traces it, the compiler sees to that."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def way(
     kernels: Sequence[Kernel], problem: Matmul, placement: Placement, slug: str, target: str, deterministic: bool
 ) -> tuple[Choice, Program | None]:
@@ -359,6 +391,19 @@ def checked(
     x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None, out_dtype: torch.dtype | None
 ) -> None:
     """Raises as `_Language.linear`."""
+    _check_sizes(x, weight, bias)
+    for name, tensor in (("weight", weight), ("bias", bias)):
+        if tensor is not None and tensor.dtype is not x.dtype:
+            raise TypeError(f"{name} has dtype {tensor.dtype}; accepted: that of x, {x.dtype}")
+    _check_activation(activation)
+    wider = (torch.float32,) if x.dtype in (torch.float16, torch.bfloat16) else ()
+    if out_dtype not in (None, x.dtype, *wider):
+        accepted = ", ".join(["None", f"that of x, {x.dtype}", *map(str, wider)])
+        raise TypeError(f"out_dtype is {out_dtype}; accepted: {accepted}")
+
+
+def _check_sizes(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    """Of what is asked for under autocast, too, where dtypes may differ."""
     for name, tensor in (("x", x), ("weight", weight), ("bias", bias)):
         if not isinstance(tensor, Tensor) and not (tensor is None and name == "bias"):
             raise TypeError(f"{name} is {type(tensor).__name__}; accepted: torch.Tensor")
@@ -370,19 +415,12 @@ def checked(
     if bias is not None and tuple(bias.shape) != (n,):
         raise ValueError(f"bias has shape {tuple(bias.shape)}; accepted: ({n},)")
     for name, tensor in (("weight", weight), ("bias", bias)):
-        if tensor is not None and tensor.dtype is not x.dtype:
-            raise TypeError(f"{name} has dtype {tensor.dtype}; accepted: that of x, {x.dtype}")
         if tensor is not None and tensor.device != x.device:
             raise ValueError(f"{name} is on {tensor.device}; accepted: the device of x, {x.device}")
-    _check_activation(activation)
-    wider = (torch.float32,) if x.dtype in (torch.float16, torch.bfloat16) else ()
-    if out_dtype not in (None, x.dtype, *wider):
-        accepted = ", ".join(["None", f"that of x, {x.dtype}", *map(str, wider)])
-        raise TypeError(f"out_dtype is {out_dtype}; accepted: {accepted}")
 
 
 def _check_activation(activation: str | None) -> None:
-    if activation is not None and activation not in ACTIVATIONS:
+    if activation is not None and not (isinstance(activation, str) and activation in ACTIVATIONS):
         raise ValueError(f"activation is {activation!r}; accepted: None, {', '.join(map(repr, ACTIVATIONS))}")
 
 
@@ -405,7 +443,8 @@ def _problem(
 
 def _flattened(x: Tensor) -> Tensor:
     """x [..., K] as [rows, K]."""
-    return x.reshape(x.shape[:-1].numel(), x.shape[-1])  # not -1, which has no size where x is empty
+    # Not -1, which has no size where x is empty; nor numel(), which makes a graph of each number of rows.
+    return x.reshape(prod(x.shape[:-1]), x.shape[-1])
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -422,11 +461,14 @@ def _by_torch(
     activation: str | None,
     deterministic: bool,
     out_dtype: torch.dtype | None,
+    *,
+    derived: bool = False,
 ) -> Tensor:
-    """torch's path. It rounds to the output's dtype before the activation."""
+    """torch's path. It rounds to the output's dtype before the activation. derived: torch differentiates it, or
+    transforms it, which it can of no product into another dtype."""
     if out_dtype in (None, x.dtype):
         y = torch_linear(x, weight, bias)
-    elif x.is_cuda:
+    elif x.is_cuda and not derived:
         y = torch.mm(_rows(x), weight.t(), out_dtype=out_dtype).view(*x.shape[:-1], weight.shape[0])
         y = y if bias is None else y.add_(bias)
     else:
@@ -502,6 +544,7 @@ def _autocast(language: _Language, device_type: str, key: Any) -> Callable[..., 
         out_dtype: torch.dtype | None,
     ) -> Tensor:
         """As F.linear under autocast. Where something is cast, torch does it all: it keeps the casts of weights."""
+        _check_sizes(x, weight, bias)
         _check_activation(activation)
         dtype = torch.get_autocast_dtype(device_type)
         if out_dtype is None and any(tensor is not None and tensor.dtype is not dtype for tensor in (x, weight, bias)):

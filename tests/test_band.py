@@ -58,6 +58,7 @@ def test_every_tile_is_right(problem, device):
     kernel = contenders.find("triton/decompose_k.vector")
     inputs = problem.inputs(device)
     judge = Judge(problem, inputs)
+    fed = set()
     for tile in tiles(problem):
         made = configs.config_of(tile, split_k=7)
         if isinstance(made, str):
@@ -65,6 +66,8 @@ def test_every_tile_is_right(problem, device):
         config = kernel.config_type(**vars(made))
         if kernel.supports(problem, config) is None:
             cases.assert_right(kernel, problem, judge, cases.run(kernel, problem, inputs, config=config), config)
+            fed.add((config.swap, config.tma))
+    assert len(fed) == (3 if problem.m == 1 else 4)  # plain, swap, by TMA, both; TMA of 1 row only with swap
 
 
 def test_eight_rows_are_enough_for_a_transpose(device):

@@ -93,6 +93,16 @@ BAD = {
         TypeError,
         "out_dtype is torch.float16",
     ),
+    "bias of another dtype": (
+        lambda d: {"epilogue": Epilogue.BIAS_RELU, "bias": tensor(N, dtype=torch.float32, device=d)},
+        TypeError,
+        "bias has dtype torch.float32; accepted: that of a, torch.bfloat16",
+    ),
+    "out not of out_dtype": (
+        lambda d: {"out": tensor(M, N, device=d), "out_dtype": torch.float32},
+        TypeError,
+        "out has dtype torch.bfloat16; accepted: out_dtype, torch.float32",
+    ),
     "out overlaps itself": (
         lambda d: {"out": tensor(1, N, device=d).expand(M, N)},
         ValueError,
@@ -115,9 +125,12 @@ def test_bad_input_is_refused(case, device):
 
 
 @pytest.mark.gpu
-def test_an_operand_on_another_device_is_refused(device):
-    with pytest.raises(ValueError, match="b is on cpu; accepted: the device of a, cuda:0"):
-        checks.matmul_problem(tensor(M, K, device=device), tensor(K, N), **ABSENT)
+@pytest.mark.parametrize("name", ["b", "bias", "out"])
+def test_an_operand_on_another_device_is_refused(name, device):
+    given = {"a": tensor(M, K), "b": tensor(K, N), "bias": tensor(N), "out": tensor(M, N)}
+    given = {each: held if each == name else held.to(device) for each, held in given.items()}
+    with pytest.raises(ValueError, match=f"{name} is on cpu; accepted: the device of a, cuda:0"):
+        checks.matmul_problem(**given, epilogue=Epilogue.BIAS, out_dtype=None)
 
 
 class Refused(Exception):

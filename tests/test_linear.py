@@ -110,8 +110,9 @@ def test_without_a_kernel_a_wider_output_has_the_leading_dimensions_of_x_empty_o
 
 
 @each_package
-def test_compiled_whole_it_takes_any_number_of_tokens_without_compiling_anew(package):
-    _, weight, _ = tensors()
+@pytest.mark.parametrize("learns", [False, True])
+def test_compiled_whole_it_takes_any_number_of_tokens_without_compiling_anew(package, learns):
+    weight = tensors()[1].requires_grad_(learns)
     torch._dynamo.reset()
     graphs = []
 
@@ -123,7 +124,14 @@ def test_compiled_whole_it_takes_any_number_of_tokens_without_compiling_anew(pac
     for tokens in (2, 3, 17):
         x = tensors(tokens)[0]
         torch._dynamo.mark_dynamic(x, 0)
-        assert torch.equal(compiled(x), torch.relu(torch.nn.functional.linear(x, weight)))
+        y = compiled(x)
+        assert torch.equal(y, torch.relu(torch.nn.functional.linear(x, weight)))
+        if learns:
+            (mine,), (theirs,) = (
+                torch.autograd.grad(out.float().square().sum(), weight)
+                for out in (y, torch.relu(torch.nn.functional.linear(x, weight)))
+            )
+            torch.testing.assert_close(mine, theirs, rtol=2e-2, atol=2e-2)
     assert len(graphs) == 1
 
 
@@ -204,6 +212,76 @@ def test_tangents_are_torchs(package, activation, out_dtype):
         assert forward_ad.unpack_dual(mine(x, *given[1:])).tangent is not None
         plain = mine(given[0].detach(), *given[1:])
         assert forward_ad.unpack_dual(plain).tangent is None and torch.equal(plain, theirs(*given))
+    with FakeTensorMode():  # as on a GPU, where torch has a product into another dtype, of which it has no derivative
+        given, tangents = (
+            [torch.empty(each.shape, dtype=each.dtype, device="cuda") for each in some] for some in (given, tangents)
+        )
+        y, tangent = torch.func.jvp(mine, tuple(given), tuple(tangents))
+    assert y.dtype == tangent.dtype == (out_dtype or BF16) and y.shape == tangent.shape == (2, 3, 16)
+
+
+@each_package
+@pytest.mark.parametrize("out_dtype", [None, torch.float32])
+def test_transformed_it_is_torchs(package, out_dtype):
+    """As for gradients of each sample by itself."""
+    x, weight, bias = tensors(4)
+
+    def loss(weight, bias, row, linear):
+        return linear(row, weight, bias).float().square().sum()
+
+    def mine(*given):
+        return package.linear(*given, out_dtype=out_dtype)
+
+    def theirs(*given):
+        return torch.nn.functional.linear(*(each.to(out_dtype or BF16) for each in given))
+
+    samples = [
+        torch.vmap(torch.func.grad(partial(loss, linear=linear), argnums=(0, 1)), in_dims=(None, None, 0))(
+            weight, bias, x
+        )
+        for linear in (mine, theirs)
+    ]
+    assert all(map(torch.equal, *samples))
+    by_row = [torch.vmap(linear, in_dims=(0, None, None))(x, weight, bias) for linear in (mine, theirs)]
+    assert torch.equal(*by_row)
+
+
+@each_package
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"activation": torch.relu}, ValueError, "activation is <built-in method relu"),
+        ({"activation": ["relu"]}, ValueError, r"activation is \['relu'\]; accepted: None, 'relu'"),
+        ({"out_dtype": "float32"}, TypeError, "out_dtype is float32; accepted: None, that of x"),
+        ({"bias": 5.0}, TypeError, "bias is float; accepted: torch.Tensor"),
+    ],
+)
+def test_what_the_dispatcher_would_refuse_is_named(package, options, error, told):
+    x, weight, _ = tensors(4)
+    with pytest.raises(error, match=told):
+        package.linear(x, weight, **options)
+
+
+@each_package
+@pytest.mark.parametrize(
+    ("weight", "bias", "told"),
+    [((64,), None, r"weight has shape \(64,\)"), ((16, 64), (1,), r"bias has shape \(1,\); accepted: \(16,\)")],
+)
+def test_under_autocast_shapes_must_fit_too(package, weight, bias, told):
+    given = [torch.randn(4, 64), torch.randn(weight), None if bias is None else torch.randn(bias)]
+    with torch.autocast("cpu", BF16), pytest.raises(ValueError, match=told):
+        package.linear(*given)
+
+
+def test_what_lacks_a_compiler_is_explained_and_not_prepared(monkeypatch):
+    weight = tensors()[1]
+    monkeypatch.setattr(kernels_tilus.linear.__self__, "lacks", lambda: "nvcc is not on PATH")
+    monkeypatch.setattr(torch.Tensor, "device", torch.device("cuda", 0), raising=False)
+    assert kernels_tilus.explain(tensors(4)[0], weight).why == "nvcc is not on PATH"
+    with pytest.raises(RuntimeError, match="tilus's kernels cannot be built: nvcc is not on PATH"):
+        kernels_tilus.prepare(weight)
+    with pytest.raises(TypeError, match=r"weight is list; accepted: torch\.Tensor"):
+        kernels_tilus.prepare([1])
 
 
 @each_package
@@ -824,8 +902,11 @@ def test_compiled_ahead_of_time_by_inductor_it_is_right_at_every_number_of_token
 
 @pytest.mark.gpu
 @each_package
-def test_streams_and_gpus_do_not_meet(package, on_gpu):
+def test_streams_and_gpus_do_not_meet(package, on_gpu, launches):
     x, weight = on_gpu
+    x = x[:16]
+    if (choice := package.explain(x, weight)).kernel is None:
+        pytest.skip(f"torch is taken here: {choice.why}")
     for index in range(torch.cuda.device_count()):
         there, mine = weight.to(f"cuda:{index}"), x.to(f"cuda:{index}")
         package.prepare(there, max_tokens=64)
@@ -839,6 +920,7 @@ def test_streams_and_gpus_do_not_meet(package, on_gpu):
         torch.cuda.synchronize(index)
         for y in results:
             assert_close(y, mine, there)
+    assert len(launches) >= 100 * torch.cuda.device_count()
 
 
 @pytest.mark.gpu

@@ -10,6 +10,7 @@ import pytest
 import torch
 import triton
 import ttgir
+from cuda.bindings import driver
 from cuda_source import plan_sources
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -334,6 +335,40 @@ A = torch.zeros(4, 6, 8, dtype=INT64)
 def test_bad_input_is_one_clear_error(arguments, error, message):
     with pytest.raises(error, match=message):
         or_reduce_problem(**{"out": None, **arguments})
+
+
+@pytest.mark.parametrize("kernel", ALL, ids=lambda kernel: kernel.full_name)
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (dict(a=A.float()), TypeError, "a has dtype torch.float32"),
+        (dict(a=A[:, :0]), ValueError, "a has shape"),
+        (dict(a=A.transpose(1, 2)), ValueError, "a has strides"),
+        (dict(a=A, out=A[0]), ValueError, "out has shape"),
+        (dict(a=A, out=torch.zeros(4, 6, dtype=INT32)), TypeError, "out has dtype"),
+    ],
+)
+def test_a_launcher_refuses_what_the_problem_refuses(kernel, arguments, error, message):
+    with pytest.raises(error, match=message):
+        kernel.launch(**arguments)
+
+
+@pytest.mark.gpu
+@each_kernel
+def test_captured_it_follows_new_numbers(kernel, device):
+    problem = OrReduce(64, 128, 8)
+    inputs, fresh = problem.inputs(device), problem.inputs(device, seed=1)
+    out = torch.empty(problem.out_shape, dtype=problem.dtype, device=device)
+    kernel.launch(inputs.a, out=out)
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        kernel.launch(inputs.a, out=out)
+    _, _, nodes = driver.cuGraphGetNodes(driver.CUgraph(graph.raw_cuda_graph()))
+    assert nodes == kernel.launches
+    inputs.a.copy_(fresh.a)
+    out.copy_(~answer(fresh.a))
+    graph.replay()
+    assert torch.equal(out, answer(fresh.a))
 
 
 def test_rows_of_what_is_sliced_or_single():

@@ -18,6 +18,15 @@ def of(full_name):
     return next(kernel for kernel in cases.kernels_named("semaphore") if kernel.full_name == full_name)
 
 
+OF_THE_WORKSPACE = [each for each in cases.kernels_named("semaphore") if each.full_name != "tilus/semaphore.in_place"]
+
+
+@pytest.mark.parametrize("kernel", OF_THE_WORKSPACE, ids=lambda kernel: kernel.full_name)
+def test_leftovers_count_for_nothing(kernel, device, monkeypatch):
+    """tilus' in_place takes its turns in tilus' pool: below."""
+    cases.check_leftovers(kernel, device, monkeypatch)
+
+
 class _DirtyPool(tilus.Script):
     """Leaves a number in the first words of tilus' pool of clean global tensors, as an aborted launch would."""
 

@@ -8,6 +8,7 @@ import compiled
 import pytest
 import torch
 import triton
+from cuda.bindings import driver
 from cuda_source import cuda_sources
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -277,10 +278,12 @@ def test_graph_capture_and_replay(kernel, device):
     config = small_config(kernel, problem, 4)
     outs = [torch.empty(problem.out_shape, dtype=FP16, device=device) for _ in range(2)]
     kernel.launch(a, weight, out=outs[0], config=config, **by_keyword)
-    graph = torch.cuda.CUDAGraph()
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
     with torch.cuda.graph(graph):
         for out in outs:
             kernel.launch(a, weight, out=out, config=config, **by_keyword)
+    _, _, nodes = driver.cuGraphGetNodes(driver.CUgraph(graph.raw_cuda_graph()))
+    assert nodes == len(outs) * kernel.launches
     a.copy_(problem.inputs(device, seed=1).a)
     judge = Judge(problem, inputs._replace(a=a))
     beside = torch.cuda.Stream()
@@ -294,6 +297,29 @@ def test_graph_capture_and_replay(kernel, device):
             eager = kernel.launch(a, weight, config=config, **by_keyword)
         torch.cuda.synchronize()
         for out in (*outs, eager):
+            assert_right(kernel, judge, out, config)
+
+
+@pytest.mark.gpu
+@each_kernel
+def test_two_streams(kernel, device):
+    """Different problems on two streams at once, many times, without waiting between."""
+    problems = [W4A16Matmul(16, 512, 2048), W4A16Matmul(48, 256, 2048)]
+    inputs = [problem.inputs(device) for problem in problems]
+    configs = [small_config(kernel, problem, 4) for problem in problems]
+    streams = [torch.cuda.default_stream(), torch.cuda.Stream()]
+    for each in zip(problems, inputs, configs, strict=True):
+        run(kernel, *each[:2], config=each[2])
+    torch.cuda.synchronize()
+    outs: list[list[torch.Tensor]] = [[], []]
+    for _ in range(50):
+        for index, stream in enumerate(streams):
+            with torch.cuda.stream(stream):
+                outs[index].append(run(kernel, problems[index], inputs[index], config=configs[index]))
+    torch.cuda.synchronize()
+    for problem, of_problem, config, results in zip(problems, inputs, configs, outs, strict=True):
+        judge = Judge(problem, of_problem)
+        for out in results:
             assert_right(kernel, judge, out, config)
 
 
@@ -485,6 +511,7 @@ def bad_weights():
     yield replace(good, scales=good.scales.float()), TypeError, "scales has dtype torch.float32"
     yield replace(good, qweight=good.qweight.T.contiguous().T), ValueError, "qweight has shape .* strides"
     yield replace(good, qweight=good.qweight[0]), ValueError, "qweight has shape"
+    yield replace(good, qweight=good.qweight[:, :0], scales=good.scales[:, :0], qzeros=None), ValueError, "has shape"
     yield replace(good, scales=good.scales[:, :8].contiguous()), ValueError, "scales has 8 columns, qweight 16"
     yield replace(good, scales=good.scales[:1].repeat(3, 1)), ValueError, "K = 64, scales 3 groups"
     yield replace(good, scales=good.scales.repeat(2, 1)), ValueError, "accepted: groups of 32, 64, 128"
@@ -520,6 +547,8 @@ def test_bad_operands_are_named(kernel, device):
         ((a, a), {}, TypeError, r"weight is torch\.Tensor; accepted: .*\.w4a16\.\w+Weight"),
         ((a.float(), weight), {}, TypeError, "a has dtype torch.float32; accepted: torch.float16, torch.bfloat16"),
         ((a[:, :32], weight), {}, ValueError, r"a has shape \(4, 32\); accepted: \(M, 64\)"),
+        ((a[:0], weight), {}, ValueError, r"a has shape \(0, 64\); accepted: \(M, 64\)"),
+        ((a[None], weight), {}, ValueError, r"a has shape \(1, 4, 64\)"),
         ((a.T.contiguous().T, weight), {}, ValueError, "a has strides"),
         ((a.new_empty(4, 68)[:, :64], weight), {}, ValueError, r"a has strides \(68, 1\).*multiples of 16 bytes"),
         ((a.new_empty(260)[4:].view(4, 64), weight), {}, ValueError, "a has strides .* address .*8; accepted"),

@@ -187,9 +187,9 @@ def verdicts(folder: Path) -> list[str]:
 
 
 def moved(name: str, before: str, after: str, percent: str) -> list[str]:
-    """The contenders whose speed-up, cold or by the timing that is named, differs by more than so many percent between
-    the files of this name in two folders beside it, of every device, as Markdown; '.' is the recorded file itself.
-    Raises ValueError where no device has both."""
+    """The contenders but the baseline whose speed-up, cold or by the timing that is named, differs by more than so many
+    percent between the files of this name in two folders beside it, of every device, as Markdown; '.' is the recorded
+    file itself. Raises ValueError where no device has both."""
     made = []
     file, timing = _file_and_timing(name)
     for path in _recorded("moved", file):
@@ -198,7 +198,7 @@ def moved(name: str, before: str, after: str, percent: str) -> list[str]:
             continue
         old = queries.rows_of(older)
         new = queries.rows_of(newer)
-        timed = [change for change in changes(new, old) if change.timing == timing]
+        timed = [change for change in changes(new, old) if change.timing == timing and change.verdict != "baseline"]
         found = [(change.speedup, change) for change in timed if change.speedup is not None]
         far = [(speed, change) for speed, change in found if abs(speed - 1) > float(percent) / 100]
         lines = [
