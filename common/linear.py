@@ -101,9 +101,8 @@ class _Language:
         out_dtype: by default that of x; of half-precision inputs also torch.float32, which keeps the sum as it is.
 
         Differentiable, by products of torch; what carries tangents forwards, or is transformed by torch.func, torch
-        computes alone. Raises TypeError for
-        tensors of different dtypes, and for an out_dtype that is none of those; ValueError for such an activation, for
-        shapes that do not fit, and for tensors on different devices.
+        computes alone. Raises TypeError for tensors of different dtypes, and for an out_dtype that is none of those;
+        ValueError for such an activation, for shapes that do not fit, and for tensors on different devices.
         """
         # The operator's way through torch's dispatcher takes as long as a launch.
         if _is_eager(x, weight, bias):

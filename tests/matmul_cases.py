@@ -4,7 +4,9 @@ class TestSemaphore(matmul_cases.MatmulTests):
     name = "semaphore"
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -148,6 +150,12 @@ def check_repeats_on_a_dirty_workspace(kernel: Kernel, device: torch.device) -> 
                 assert torch.equal(out, first[problem.name])
 
 
+def nodes_in(graph: torch.cuda.CUDAGraph) -> int:
+    """Of a graph that is kept."""
+    _, _, nodes = driver.cuGraphGetNodes(driver.CUgraph(graph.raw_cuda_graph()))
+    return nodes
+
+
 def check_graph(kernel: Kernel, device: torch.device) -> None:
     """Two calls in one graph, replayed on new inputs, beside eager calls on another stream; the graph holds the
     launches that the kernel says a call has, and nothing else."""
@@ -160,8 +168,7 @@ def check_graph(kernel: Kernel, device: torch.device) -> None:
     with torch.cuda.graph(graph):
         for out in outs:
             run(kernel, problem, inputs, out=out, config=config)
-    _, _, nodes = driver.cuGraphGetNodes(driver.CUgraph(graph.raw_cuda_graph()))
-    assert nodes == len(outs) * kernel.launches
+    assert nodes_in(graph) == len(outs) * kernel.launches
     fresh = problem.inputs(device, seed=1)
     inputs.a.copy_(fresh.a)
     inputs.b.copy_(fresh.b)
@@ -180,6 +187,21 @@ def check_graph(kernel: Kernel, device: torch.device) -> None:
             assert_right(kernel, problem, judge, out, config)
 
 
+def on_two_streams(calls: Sequence[Callable[[], Tensor]]) -> list[list[Tensor]]:
+    """What two calls return, each on a stream of its own, 50 times, without waiting between."""
+    streams = [torch.cuda.default_stream(), torch.cuda.Stream()]
+    for call in calls:
+        call()
+    torch.cuda.synchronize()
+    outs: list[list[Tensor]] = [[], []]
+    for _ in range(50):
+        for call, stream, own in zip(calls, streams, outs, strict=True):
+            with torch.cuda.stream(stream):
+                own.append(call())
+    torch.cuda.synchronize()
+    return outs
+
+
 def check_two_streams(kernel: Kernel, device: torch.device) -> None:
     """Different problems on two streams at once, many times, without waiting between."""
     epilogue = _any_epilogue(kernel)
@@ -189,16 +211,8 @@ def check_two_streams(kernel: Kernel, device: torch.device) -> None:
     ]
     inputs = [problem.inputs(device) for problem in problems]
     configs = [split_config(kernel, problem, 4) for problem in problems]
-    streams = [torch.cuda.default_stream(), torch.cuda.Stream()]
-    for problem, given, config in zip(problems, inputs, configs, strict=True):
-        run(kernel, problem, given, config=config)
-    torch.cuda.synchronize()
-    outs: list[list[Tensor]] = [[], []]
-    for _ in range(50):
-        for index, stream in enumerate(streams):
-            with torch.cuda.stream(stream):
-                outs[index].append(run(kernel, problems[index], inputs[index], config=configs[index]))
-    torch.cuda.synchronize()
+    calls = [partial(run, kernel, *given, config=c) for *given, c in zip(problems, inputs, configs, strict=True)]
+    outs = on_two_streams(calls)
     for problem, given, config, results in zip(problems, inputs, configs, outs, strict=True):
         judge = Judge(problem, given)
         for out in results:

@@ -3,16 +3,16 @@
 import random
 import re
 from dataclasses import replace
+from functools import partial
 
 import compiled
 import pytest
 import torch
 import triton
-from cuda.bindings import driver
 from cuda_source import cuda_sources
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matmul_cases import skip_unless_supported
+from matmul_cases import nodes_in, on_two_streams, skip_unless_supported
 from ttgir import ptx, ttgir
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
@@ -282,8 +282,7 @@ def test_graph_capture_and_replay(kernel, device):
     with torch.cuda.graph(graph):
         for out in outs:
             kernel.launch(a, weight, out=out, config=config, **by_keyword)
-    _, _, nodes = driver.cuGraphGetNodes(driver.CUgraph(graph.raw_cuda_graph()))
-    assert nodes == len(outs) * kernel.launches
+    assert nodes_in(graph) == len(outs) * kernel.launches
     a.copy_(problem.inputs(device, seed=1).a)
     judge = Judge(problem, inputs._replace(a=a))
     beside = torch.cuda.Stream()
@@ -307,16 +306,8 @@ def test_two_streams(kernel, device):
     problems = [W4A16Matmul(16, 512, 2048), W4A16Matmul(48, 256, 2048)]
     inputs = [problem.inputs(device) for problem in problems]
     configs = [small_config(kernel, problem, 4) for problem in problems]
-    streams = [torch.cuda.default_stream(), torch.cuda.Stream()]
-    for each in zip(problems, inputs, configs, strict=True):
-        run(kernel, *each[:2], config=each[2])
-    torch.cuda.synchronize()
-    outs: list[list[torch.Tensor]] = [[], []]
-    for _ in range(50):
-        for index, stream in enumerate(streams):
-            with torch.cuda.stream(stream):
-                outs[index].append(run(kernel, problems[index], inputs[index], config=configs[index]))
-    torch.cuda.synchronize()
+    calls = [partial(run, kernel, *each, config=c) for *each, c in zip(problems, inputs, configs, strict=True)]
+    outs = on_two_streams(calls)
     for problem, of_problem, config, results in zip(problems, inputs, configs, outs, strict=True):
         judge = Judge(problem, of_problem)
         for out in results:

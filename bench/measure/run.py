@@ -113,7 +113,8 @@ def _run(plan: Plan, path: Path, ranks: Ranks, progress: Progress) -> list[Row]:
         return []
     journal = Journal(path)
     found = [from_line(line) for share in gathered for line in share["rows"]]
-    _check_ranks([*held, *found])
+    if ranks.count > 1:
+        _check_ranks([*held, *found])
     _append_new(journal, found)
     for leftover in _journals_of_ranks(path):
         leftover.unlink()
