@@ -5,10 +5,10 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import compiled
 import matmul_cases
+import mutants
 import pytest
 import torch
 import triton
@@ -23,7 +23,7 @@ from triton_vs_tilus.bench.diagnostics.resources import Task
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
-from triton_vs_tilus.kernels_tilus import cluster, interpreter, launching
+from triton_vs_tilus.kernels_tilus import cluster, interpreter
 from triton_vs_tilus.kernels_tilus.configs import BandConfig as TilusConfig
 from triton_vs_tilus.kernels_tilus.push import PushRowsInst
 from triton_vs_tilus.kernels_triton.cluster import FIRST_TRITON
@@ -138,12 +138,8 @@ class Without(IRRewriter):
 )
 def test_tilus_needs_each_step_around_a_push(what, words):
     problem = Matmul(16, 16, 256, layout=Layout.NK)
-    inputs, mutation = problem.inputs("cpu"), Without(what)
-
-    def launch(script, *args):
-        interpreter.run_program(mutation(interpreter.transpile(script, *args)), *args)
-
-    with mock.patch.object(launching, "launch", launch), pytest.raises(interpreter.KernelError, match=words):
+    inputs = problem.inputs("cpu")
+    with mutants.launched(Without(what)), pytest.raises(interpreter.KernelError, match=words):
         cluster.matmul(inputs.a, inputs.b, config=TilusConfig(16, 16, 32, split_k=4, num_warps=1, num_stages=2))
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 from unittest import mock
 
+import mutants
 import pytest
 import tilus
 import torch
@@ -76,15 +77,7 @@ def run(variant, problem, config, schedule=None, seed=0):
 
 
 def run_mutant(mutation, variant="in_place", problem=PROBLEM, config=CONFIG, schedule=None):
-    """The launcher's own launch, of a Program in which `mutation` has changed something."""
-
-    def launch(script, *args):
-        program = interpreter.transpile(script, *args)
-        mutant = mutation(program)
-        assert str(mutant) != str(program)
-        interpreter.run_program(mutant, *args, schedule=schedule)
-
-    with mock.patch.object(launching, "launch", launch):
+    with mutants.launched(mutation, schedule):
         return run(variant, problem, config)
 
 

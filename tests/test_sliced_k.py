@@ -2,10 +2,10 @@
 
 import re
 from dataclasses import replace
-from unittest import mock
 
 import compiled
 import matmul_cases
+import mutants
 import pytest
 import torch
 from tilus.ir.functors import IRRewriter
@@ -17,7 +17,7 @@ from triton_vs_tilus.bench.diagnostics.resources import Task
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.kernel import MatmulConfig
 from triton_vs_tilus.common.problem import Layout, Matmul
-from triton_vs_tilus.kernels_tilus import interpreter, launching, sliced_k
+from triton_vs_tilus.kernels_tilus import sliced_k
 from triton_vs_tilus.kernels_tilus.interpreter import MissingSync
 
 ROUTER = Matmul(1, 256, 7168, layout=Layout.NK)
@@ -140,11 +140,7 @@ def test_tilus_on_tensor_cores_needs_each_sync(which, words):
     inputs = problem.inputs("cpu")
     config = MatmulConfig(16, 2, 64, split_k=2, num_warps=2, num_stages=4)
     mutation = WithoutSync(which)
-
-    def launch(script, *args):
-        interpreter.run_program(mutation(interpreter.transpile(script, *args)), *args)
-
-    with mock.patch.object(launching, "launch", launch), pytest.raises(MissingSync, match=words):
+    with mutants.launched(mutation), pytest.raises(MissingSync, match=words):
         sliced_k.matmul(inputs.a, inputs.b, config=config, variant="mma")
     assert mutation.seen == 3
 

@@ -1,0 +1,28 @@
+"""tilus' kernels with a mistake put into their Programs, in the interpreter, which has to find it.
+
+with mutants.launched(WithoutLock()), pytest.raises(Race):
+    kernel.launch(a, b, config=config)
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+from tilus.ir.prog import Program
+
+from triton_vs_tilus.kernels_tilus import interpreter, launching
+from triton_vs_tilus.kernels_tilus.interpreter import Schedule
+
+
+@contextmanager
+def launched(mutation: Callable[[Program], Program], schedule: Schedule | None = None) -> Iterator[None]:
+    """Within it launchers launch, as they do by themselves, a Program in which `mutation` has changed something."""
+
+    def launch(script, *args):
+        program = interpreter.transpile(script, *args)
+        mutant = mutation(program)
+        assert str(mutant) != str(program)  # else nothing was left out, and nothing can be found
+        interpreter.run_program(mutant, *args, schedule=schedule)
+
+    with mock.patch.object(launching, "launch", launch):
+        yield
