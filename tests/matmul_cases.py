@@ -2,6 +2,8 @@
 
 class TestSemaphore(matmul_cases.MatmulTests):
     name = "semaphore"
+
+What takes a problem, or cases, is for any kernel with an A: tests/test_w4a16.py has its own of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,12 +19,13 @@ from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.common import workspace
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.kernel import Config, Kernel, MatmulConfig
+from triton_vs_tilus.common.kernel import Config, Kernel, MatmulConfig, tiles_of
 from triton_vs_tilus.common.problem import Layout, Matmul, Problem
 from triton_vs_tilus.common.protocol import Protocol
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 KN, NK = Layout.KN, Layout.NK
+Cases = Sequence[tuple[Problem, Config]]
 
 PROBLEMS = [
     Matmul(1, 32, 256, BF16, layout=NK),  # one row
@@ -85,25 +88,39 @@ def skip_unless_supported(kernel: Kernel, problem: Problem, config: Config | Non
         pytest.skip(reason)
 
 
-def run(kernel: Kernel, problem: Matmul, inputs, **options) -> Tensor:
-    """Into an output of NaN unless another is given: freed memory may hold the right answer of another run."""
+def unwritten(problem: Problem, device: torch.device) -> Tensor:
+    """An output of NaN: freed memory may hold the right answer of another run."""
+    return torch.full(problem.out_shape, float("nan"), dtype=problem.out_dtype, device=device)
+
+
+def launch_of(kernel: Kernel, problem: Problem, inputs) -> Callable[..., Tensor]:
+    """What launches with these inputs, laid out once, and with the options that it is called with."""
+    positional, by_keyword = kernel.arguments(problem, inputs)
+    by_keyword.pop("out_dtype", None)  # which an output says as well
+    return partial(kernel.launch, *positional, **by_keyword)
+
+
+def run(kernel: Kernel, problem: Problem, inputs, **options) -> Tensor:
+    """Into an output of NaN unless another is given; it is what is returned."""
     if "out" not in options:
-        options["out"] = torch.full(problem.out_shape, float("nan"), dtype=problem.out_dtype, device=inputs.a.device)
-    return kernel.launch(inputs.a, inputs.b, bias=inputs.bias, epilogue=problem.epilogue, **options)
+        options["out"] = unwritten(problem, inputs.a.device)
+    returned = launch_of(kernel, problem, inputs)(**options)
+    assert returned is options["out"]
+    return returned
 
 
-def assert_right(kernel: Kernel, problem: Matmul, judge: Judge, out: Tensor, config) -> None:
+def assert_right(kernel: Kernel, problem: Problem, judge: Judge, out: Tensor, config) -> None:
     accuracy = judge.judge(out, kernel.roundings(config))
     assert accuracy.ok, f"{kernel.full_name} on {problem.name} with {config}: {accuracy}"
-    torch.testing.assert_close(out, problem.torch_answer(judge.inputs), rtol=2e-2, atol=2e-2)
+    if isinstance(problem, Matmul):  # for others torch rounds more than the output
+        torch.testing.assert_close(out, problem.torch_answer(judge.inputs), rtol=2e-2, atol=2e-2)
 
 
 def check_config(kernel: Kernel, judge: Judge, config) -> None:
     """One launch writes all of an output of NaN, rightly, and returns it."""
     problem, inputs = judge.problem, judge.inputs
-    out = torch.full(problem.out_shape, float("nan"), dtype=problem.out_dtype, device=inputs.a.device)
-    assert run(kernel, problem, inputs, out=out, out_dtype=problem.out_dtype, config=config) is out
-    assert_right(kernel, problem, judge, out, config)
+    out_dtype = {"out_dtype": problem.out_dtype} if isinstance(problem, Matmul) else {}
+    assert_right(kernel, problem, judge, run(kernel, problem, inputs, config=config, **out_dtype), config)
 
 
 def check_matches_torch_and_float64(kernel: Kernel, problem: Matmul, device: torch.device, configs: int) -> None:
@@ -128,20 +145,16 @@ def check_strided_operands(kernel: Kernel, device: torch.device) -> None:
     assert (base[:, 1::2] == -7.0).all()
 
 
-def check_repeats_on_a_dirty_workspace(kernel: Kernel, device: torch.device) -> None:
-    """Problems of different sizes take turns on the same scratch memory; every run is right and bitwise the same.
+def check_turns(kernel: Kernel, cases: Cases, device: torch.device) -> None:
+    """Problems of different sizes take turns on the same scratch memory: every run is right, and of a deterministic
+    kernel bitwise the same.
 
-    On a CPU two runs of few tiles: an interpreter is deterministic, and its second run finds what the first left.
+    On a CPU two runs: an interpreter is deterministic, and its second run finds what the first left.
     """
-    epilogue = _any_epilogue(kernel)
-    problems = [Matmul(4, 32, 256, BF16, layout=NK, epilogue=epilogue), Matmul(20, 24, 128, BF16, epilogue=epilogue)]
-    if device.type == "cuda":
-        problems = [replace(problem, m=2 * problem.m, n=2 * problem.n, k=2 * problem.k) for problem in problems]
     first: dict[str, Tensor] = {}
     for _ in range(100 if device.type == "cuda" else 2):
-        for problem in problems:
+        for problem, config in cases:
             inputs = problem.inputs(device)
-            config = split_config(kernel, problem, 2)
             out = run(kernel, problem, inputs, config=config)
             if problem.name not in first:
                 assert_right(kernel, problem, Judge(problem, inputs), out, config)
@@ -150,28 +163,36 @@ def check_repeats_on_a_dirty_workspace(kernel: Kernel, device: torch.device) -> 
                 assert torch.equal(out, first[problem.name])
 
 
+def check_repeats_on_a_dirty_workspace(kernel: Kernel, device: torch.device) -> None:
+    """Of few tiles on a CPU, where an interpreter is slow."""
+    epilogue = _any_epilogue(kernel)
+    problems = [Matmul(4, 32, 256, BF16, layout=NK, epilogue=epilogue), Matmul(20, 24, 128, BF16, epilogue=epilogue)]
+    if device.type == "cuda":
+        problems = [replace(problem, m=2 * problem.m, n=2 * problem.n, k=2 * problem.k) for problem in problems]
+    check_turns(kernel, [(problem, split_config(kernel, problem, 2)) for problem in problems], device)
+
+
 def nodes_in(graph: torch.cuda.CUDAGraph) -> int:
     """Of a graph that is kept."""
     _, _, nodes = driver.cuGraphGetNodes(driver.CUgraph(graph.raw_cuda_graph()))
     return nodes
 
 
-def check_graph(kernel: Kernel, device: torch.device) -> None:
+def check_replays(kernel: Kernel, problem: Problem, config: Config, device: torch.device) -> None:
     """Two calls in one graph, replayed on new inputs, beside eager calls on another stream; the graph holds the
     launches that the kernel says a call has, and nothing else."""
-    problem = Matmul(16, 256, 2048, BF16, layout=NK, epilogue=_any_epilogue(kernel))
-    inputs = problem.inputs(device)
-    config = split_config(kernel, problem, 4)
-    outs = [torch.empty(16, 256, dtype=BF16, device=device) for _ in range(2)]
-    run(kernel, problem, inputs, out=outs[0], config=config)
+    inputs, fresh = (problem.inputs(device, seed) for seed in range(2))
+    fresh = fresh._replace(**{name: getattr(inputs, name) for name in problem.laid_out})  # they stay as they are
+    captured, eager = (launch_of(kernel, problem, each) for each in (inputs, fresh))
+    outs = [torch.empty(problem.out_shape, dtype=problem.out_dtype, device=device) for _ in range(2)]
+    captured(out=outs[0], config=config)
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     with torch.cuda.graph(graph):
         for out in outs:
-            run(kernel, problem, inputs, out=out, config=config)
+            captured(out=out, config=config)
     assert nodes_in(graph) == len(outs) * kernel.launches
-    fresh = problem.inputs(device, seed=1)
-    inputs.a.copy_(fresh.a)
-    inputs.b.copy_(fresh.b)
+    for old, new in zip(problem.operands(inputs), problem.operands(fresh), strict=True):
+        old.copy_(new)
     judge = Judge(problem, fresh)
     beside = torch.cuda.Stream()
     torch.cuda.synchronize()
@@ -181,10 +202,15 @@ def check_graph(kernel: Kernel, device: torch.device) -> None:
         beside.wait_stream(torch.cuda.current_stream())
         graph.replay()
         with torch.cuda.stream(beside):
-            eager = run(kernel, problem, fresh, config=config)
+            others = [eager(config=config), eager(out=unwritten(problem, device), config=config)]
         torch.cuda.synchronize()
-        for out in (*outs, eager):
+        for out in (*outs, *others):
             assert_right(kernel, problem, judge, out, config)
+
+
+def check_graph(kernel: Kernel, device: torch.device) -> None:
+    problem = Matmul(16, 256, 2048, BF16, layout=NK, epilogue=_any_epilogue(kernel))
+    check_replays(kernel, problem, split_config(kernel, problem, 4), device)
 
 
 def on_two_streams(calls: Sequence[Callable[[], Tensor]]) -> list[list[Tensor]]:
@@ -202,38 +228,47 @@ def on_two_streams(calls: Sequence[Callable[[], Tensor]]) -> list[list[Tensor]]:
     return outs
 
 
-def check_two_streams(kernel: Kernel, device: torch.device) -> None:
-    """Different problems on two streams at once, many times, without waiting between."""
-    epilogue = _any_epilogue(kernel)
-    problems = [
-        Matmul(16, 256, 4096, BF16, layout=NK, epilogue=epilogue),
-        Matmul(48, 128, 4096, BF16, epilogue=epilogue),
+def check_at_once(kernel: Kernel, cases: Cases, device: torch.device) -> None:
+    """Two problems on two streams at once, many times, without waiting between."""
+    inputs = [problem.inputs(device) for problem, _ in cases]
+    calls = [
+        partial(run, kernel, problem, given, config=config)
+        for (problem, config), given in zip(cases, inputs, strict=True)
     ]
-    inputs = [problem.inputs(device) for problem in problems]
-    configs = [split_config(kernel, problem, 4) for problem in problems]
-    calls = [partial(run, kernel, *given, config=c) for *given, c in zip(problems, inputs, configs, strict=True)]
-    outs = on_two_streams(calls)
-    for problem, given, config, results in zip(problems, inputs, configs, outs, strict=True):
+    for (problem, config), given, results in zip(cases, inputs, on_two_streams(calls), strict=True):
         judge = Judge(problem, given)
         for out in results:
             assert_right(kernel, problem, judge, out, config)
 
 
-def check_leftovers(kernel: Kernel, device: torch.device, monkeypatch) -> None:
+def check_two_streams(kernel: Kernel, device: torch.device) -> None:
+    epilogue = _any_epilogue(kernel)
+    problems = [
+        Matmul(16, 256, 4096, BF16, layout=NK, epilogue=epilogue),
+        Matmul(48, 128, 4096, BF16, epilogue=epilogue),
+    ]
+    check_at_once(kernel, [(problem, split_config(kernel, problem, 4)) for problem in problems], device)
+
+
+def check_any_leftovers(
+    kernel: Kernel, problem: Problem, config: Config, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever stands in the counters as a launch begins counts for nothing, and zero stands there as it ends."""
-    problem = Matmul(20, 40, 512, BF16, layout=NK, epilogue=_any_epilogue(kernel))
-    inputs = problem.inputs(device)
-    judge = Judge(problem, inputs)
-    config = split_config(kernel, problem, 4)
-    tiles = -(-problem.m // config.block_m) * -(-problem.n // config.block_n)
+    judge = Judge(problem, problem.inputs(device))
+    tiles = tiles_of(problem, config)
     for left in (1, 3, -1, -(2**31), workspace.next_ticket(), workspace.next_ticket() + 2):
         held = torch.full((tiles,), left, dtype=torch.int32, device=device)
         sums = torch.zeros(problem.m * problem.n, device=device)
         monkeypatch.setattr(workspace, "semaphores", lambda *_, held=held: held)
         monkeypatch.setattr(workspace, "counters_and_sums", lambda *_, held=held, sums=sums: (held, sums))
-        assert_right(kernel, problem, judge, run(kernel, problem, inputs, config=config), config)
+        assert_right(kernel, problem, judge, run(kernel, problem, judge.inputs, config=config), config)
         assert (held == 0).all()
         assert (sums == 0).all()
+
+
+def check_leftovers(kernel: Kernel, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Matmul(20, 40, 512, BF16, layout=NK, epilogue=_any_epilogue(kernel))
+    check_any_leftovers(kernel, problem, split_config(kernel, problem, 4), device, monkeypatch)
 
 
 def check_more_bands_than_steps(kernel: Kernel, device: torch.device) -> None:

@@ -3,7 +3,6 @@
 import random
 import re
 from dataclasses import replace
-from functools import partial
 
 import compiled
 import pytest
@@ -12,7 +11,16 @@ import triton
 from cuda_source import cuda_sources
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matmul_cases import nodes_in, on_two_streams, skip_unless_supported
+from matmul_cases import (
+    assert_right,
+    check_any_leftovers,
+    check_at_once,
+    check_config,
+    check_replays,
+    check_turns,
+    run,
+    skip_unless_supported,
+)
 from ttgir import ptx, ttgir
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
@@ -20,7 +28,7 @@ from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.diagnostics import resources
 from triton_vs_tilus.bench.diagnostics.resources import Task
 from triton_vs_tilus.bench.references import torch_dequantized_mm
-from triton_vs_tilus.common import compilers, tuned, workspace
+from triton_vs_tilus.common import compilers, tuned
 from triton_vs_tilus.common import w4a16 as shared
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.kernel import Kernel, Language, MatmulConfig
@@ -64,22 +72,6 @@ each_counting_kernel = pytest.mark.parametrize(
 )
 
 
-def run(kernel: Kernel, problem: W4A16Matmul, inputs: W4A16Inputs, **options) -> torch.Tensor:
-    """Into an output of NaN unless another is given."""
-    options = {
-        "out": torch.full(problem.out_shape, float("nan"), dtype=problem.dtype, device=inputs.a.device)
-    } | options
-    positional, by_keyword = kernel.arguments(problem, inputs)
-    returned = kernel.launch(*positional, **by_keyword, **options)
-    assert returned is options["out"]
-    return returned
-
-
-def assert_right(kernel: Kernel, judge: Judge, out: torch.Tensor, config: W4A16Config) -> None:
-    accuracy = judge.judge(out, kernel.roundings(config))
-    assert accuracy.ok, f"{kernel.full_name} on {judge.problem.name} with {config}: {accuracy}"
-
-
 def small_config(kernel: Kernel, problem: W4A16Matmul, split_k: int, interleaved: bool = False) -> W4A16Config:
     """Small tiles; one split where the variant has no other; of sliced_k as many warps, or up to a power of two."""
     if kernel in SLICED:
@@ -104,7 +96,7 @@ def test_matches_float64(kernel, problem, device):
     judge = Judge(problem, inputs)
     for config in few_configs(kernel, problem):
         assert kernel.supports(problem, config) is None
-        assert_right(kernel, judge, run(kernel, problem, inputs, config=config), config)
+        check_config(kernel, judge, config)
 
 
 @pytest.mark.gpu
@@ -116,7 +108,7 @@ def test_large_problems_match(kernel, problem, device):
     judge = Judge(problem, inputs)
     # Another one of the space for each problem: every config takes seconds to compile.
     for config in [kernel.default_config(problem), random.Random(problem.name).choice(kernel.configs(problem))]:
-        assert_right(kernel, judge, run(kernel, problem, inputs, config=config), config)
+        check_config(kernel, judge, config)
 
 
 @st.composite
@@ -150,7 +142,7 @@ def cases(draw):
 def test_drawn_problems_match(kernel, device, case):
     problem, config, seed = case
     inputs = problem.inputs(device, seed)
-    assert_right(kernel, Judge(problem, inputs), run(kernel, problem, inputs, config=config), config)
+    check_config(kernel, Judge(problem, inputs), config)
 
 
 @each_kernel
@@ -163,7 +155,7 @@ def test_a_weight_that_was_quantized(kernel, device):
     inputs = W4A16Inputs(a, quantize(weight, 64))
     config = small_config(kernel, problem, 2)
     out = run(kernel, problem, inputs, config=config)
-    assert_right(kernel, Judge(problem, inputs), out, config)
+    assert_right(kernel, problem, Judge(problem, inputs), out, config)
     exact = a.double() @ weight.double()
     assert ((out - exact).norm() / exact.norm()).item() < 0.15
 
@@ -178,7 +170,7 @@ def test_strided_operands(kernel, device):
     base = torch.full((11, 80), -7.0, dtype=FP16, device=device)
     config = small_config(kernel, problem, 2)
     run(kernel, problem, inputs._replace(a=wide_a[:, 16:144]), out=base[1:-1, ::2], config=config)
-    assert_right(kernel, Judge(problem, inputs), base[1:-1, ::2].contiguous(), config)
+    assert_right(kernel, problem, Judge(problem, inputs), base[1:-1, ::2].contiguous(), config)
     assert (base[:, 1::2] == -7.0).all() and (base[[0, -1]] == -7.0).all()
 
 
@@ -205,34 +197,14 @@ def test_nothing_beside_the_weight_is_read(kernel, device):
 
 @each_kernel
 def test_repeats_on_a_dirty_workspace(kernel, device):
-    """Problems of different sizes take turns on the same memory: each run is right, and a deterministic one repeats."""
-    first: dict[str, torch.Tensor] = {}
-    for _ in range(2 if device.type == "cpu" else 100):
-        for problem in (W4A16Matmul(4, 32, 256), W4A16Matmul(20, 40, 128)):
-            inputs = problem.inputs(device)
-            config = small_config(kernel, problem, 3)
-            out = run(kernel, problem, inputs, config=config)
-            if problem.name not in first:
-                assert_right(kernel, Judge(problem, inputs), out, config)
-                first[problem.name] = out
-            elif kernel.deterministic:
-                assert torch.equal(out, first[problem.name])
+    problems = (W4A16Matmul(4, 32, 256), W4A16Matmul(20, 40, 128))
+    check_turns(kernel, [(problem, small_config(kernel, problem, 3)) for problem in problems], device)
 
 
 @each_counting_kernel
 def test_leftovers_count_for_nothing(kernel, device, monkeypatch):
-    """Whatever stands in the counters as a launch begins; and zero stands there as it ends."""
     problem = W4A16Matmul(20, 40, 192, group_size=64)
-    inputs = problem.inputs(device)
-    judge = Judge(problem, inputs)
-    config = small_config(kernel, problem, 3)
-    for left in (1, 3, -1, workspace.next_ticket(), workspace.next_ticket() + 2):
-        held = torch.full((8,), left, dtype=torch.int32, device=device)
-        sums = torch.zeros(problem.m * problem.n, device=device)
-        monkeypatch.setattr(workspace, "semaphores", lambda *_, held=held: held)
-        monkeypatch.setattr(workspace, "counters_and_sums", lambda *_, held=held, sums=sums: (held, sums))
-        assert_right(kernel, judge, run(kernel, problem, inputs, config=config), config)
-        assert (held[:4] == 0).all() and (sums == 0).all()
+    check_any_leftovers(kernel, problem, small_config(kernel, problem, 3), device, monkeypatch)
 
 
 @each_kernel
@@ -254,7 +226,7 @@ def test_tilus_blocks_in_any_order(kernel, order):
     inputs = problem.inputs("cpu")
     config = small_config(kernel, problem, 3)
     with using(schedule=Schedule(order=order, seed=1)):
-        assert_right(kernel, Judge(problem, inputs), run(kernel, problem, inputs, config=config), config)
+        check_config(kernel, Judge(problem, inputs), config)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the order of programs is the interpreter's")
@@ -265,53 +237,21 @@ def test_triton_programs_in_reverse(variant):
     inputs = problem.inputs("cpu")
     config = small_config(kernel, problem, 3)
     with programs_in(lambda points: points[::-1]):
-        assert_right(kernel, Judge(problem, inputs), run(kernel, problem, inputs, config=config), config)
+        check_config(kernel, Judge(problem, inputs), config)
 
 
 @pytest.mark.gpu
 @each_kernel
 def test_graph_capture_and_replay(kernel, device):
-    """Two launches in one graph, replayed on new inputs, beside eager launches on another stream."""
     problem = W4A16Matmul(16, 512, 2048)
-    inputs = problem.inputs(device)
-    (a, weight), by_keyword = kernel.arguments(problem, inputs)
-    config = small_config(kernel, problem, 4)
-    outs = [torch.empty(problem.out_shape, dtype=FP16, device=device) for _ in range(2)]
-    kernel.launch(a, weight, out=outs[0], config=config, **by_keyword)
-    graph = torch.cuda.CUDAGraph(keep_graph=True)
-    with torch.cuda.graph(graph):
-        for out in outs:
-            kernel.launch(a, weight, out=out, config=config, **by_keyword)
-    assert nodes_in(graph) == len(outs) * kernel.launches
-    a.copy_(problem.inputs(device, seed=1).a)
-    judge = Judge(problem, inputs._replace(a=a))
-    beside = torch.cuda.Stream()
-    torch.cuda.synchronize()
-    for _ in range(20):
-        for out in outs:
-            out.fill_(float("nan"))
-        beside.wait_stream(torch.cuda.current_stream())
-        graph.replay()
-        with torch.cuda.stream(beside):
-            eager = kernel.launch(a, weight, config=config, **by_keyword)
-        torch.cuda.synchronize()
-        for out in (*outs, eager):
-            assert_right(kernel, judge, out, config)
+    check_replays(kernel, problem, small_config(kernel, problem, 4), device)
 
 
 @pytest.mark.gpu
 @each_kernel
 def test_two_streams(kernel, device):
-    """Different problems on two streams at once, many times, without waiting between."""
     problems = [W4A16Matmul(16, 512, 2048), W4A16Matmul(48, 256, 2048)]
-    inputs = [problem.inputs(device) for problem in problems]
-    configs = [small_config(kernel, problem, 4) for problem in problems]
-    calls = [partial(run, kernel, *each, config=c) for *each, c in zip(problems, inputs, configs, strict=True)]
-    outs = on_two_streams(calls)
-    for problem, of_problem, config, results in zip(problems, inputs, configs, outs, strict=True):
-        judge = Judge(problem, of_problem)
-        for out in results:
-            assert_right(kernel, judge, out, config)
+    check_at_once(kernel, [(problem, small_config(kernel, problem, 4)) for problem in problems], device)
 
 
 # sliced_k
@@ -327,7 +267,7 @@ def test_any_rows_a_tile(kernel, block_m, symmetric, device):
     judge = Judge(problem, inputs)
     for block_n, num_warps in ((32, 2), (64, 4)):
         config = replace(shared.sliced_config(problem, block_n, num_warps, 2), block_m=block_m)
-        assert_right(kernel, judge, run(kernel, problem, inputs, config=config), config)
+        check_config(kernel, judge, config)
 
 
 @st.composite
@@ -345,7 +285,7 @@ def test_drawn_problems_of_warps_that_share_k_match(kernel, device, case):
     problem, config, seed = case
     inputs = problem.inputs(device, seed)
     out = run(kernel, problem, inputs, config=config)
-    assert_right(kernel, Judge(problem, inputs), out, config)
+    assert_right(kernel, problem, Judge(problem, inputs), out, config)
     assert torch.equal(run(kernel, problem, inputs, config=config), out)
 
 
@@ -561,7 +501,7 @@ def test_a_kind_of_call_is_planned_once_and_its_output_checked_at_each(kernel, d
     config = small_config(kernel, problem, 2)
     first, second = (problem.inputs(device, seed) for seed in range(2))
     for inputs in (first, second, first):
-        assert_right(kernel, Judge(problem, inputs), run(kernel, problem, inputs, config=config), config)
+        check_config(kernel, Judge(problem, inputs), config)
     assert len(plans) == 1
     (a, weight), _ = kernel.arguments(problem, first)
     memory = a.new_zeros(2, 4, 64)
@@ -573,7 +513,7 @@ def test_a_kind_of_call_is_planned_once_and_its_output_checked_at_each(kernel, d
     assert len(plans) == 1
     narrow = W4A16Matmul(4, 24, 64, group_size=32)  # of tiles of the same shape
     inputs = narrow.inputs(device)
-    assert_right(kernel, Judge(narrow, inputs), run(kernel, narrow, inputs, config=config), config)
+    check_config(kernel, Judge(narrow, inputs), config)
     assert len(plans) == 2
 
 
@@ -666,7 +606,7 @@ def test_the_papers_splits_are_contenders(language, split_k, device):
         config = kernel.default_config(problem)
         assert config.split_k == split_k and kernel.supports(problem, None) is None
     config = kernel.default_config(small)
-    assert_right(kernel, Judge(small, inputs), run(kernel, small, inputs, config=config), config)
+    check_config(kernel, Judge(small, inputs), config)
 
 
 def test_in_place_is_of_fp16(device):
