@@ -859,24 +859,39 @@ def on_gpu(device):
     return x, (torch.randn(128, 2048, generator=generator) / 2048**0.5).to(device, BF16)
 
 
+def takes_a_kernel(package, x, weight, activation=None) -> bool:
+    """By what is explained: of some numbers of tokens, and on some devices, torch is taken."""
+    return package.explain(x, weight, activation=activation).kernel is not None
+
+
+def assert_right_as_explained(package, call, launches, x, weight):
+    """Torch's path is right as well, and so must be seen not to be taken in a kernel's place."""
+    launches.clear()
+    assert_close(call(x), x, weight)
+    assert len(launches) == takes_a_kernel(package, x, weight)
+
+
 @pytest.mark.gpu
 @each_package
-def test_prepared_it_is_right_at_every_number_of_tokens(package, on_gpu):
+def test_prepared_it_is_right_at_every_number_of_tokens(package, on_gpu, launches):
     x, weight = on_gpu
     package.prepare(weight, max_tokens=64)
     for tokens in (1, 2, 5, 16, 33, 64):
-        assert_close(package.linear(x[:tokens], weight), x[:tokens], weight)
+        assert_right_as_explained(package, lambda x: package.linear(x, weight), launches, x[:tokens], weight)
     torch.library.opcheck(operator(package).op, (x[:4], weight, None, None, False, None))
 
 
 @pytest.mark.gpu
 @each_package
-def test_captured_by_hand_and_by_inductor_it_follows_new_numbers(package, on_gpu):
+def test_captured_by_hand_and_by_inductor_it_follows_new_numbers(package, on_gpu, launches):
     x, weight = on_gpu
     package.prepare(weight, max_tokens=16, activation="sigmoid")
     graph, given = torch.cuda.CUDAGraph(), x[:16].clone()
     with torch.cuda.graph(graph):
         y = package.linear(given, weight, activation="sigmoid")
+    expects_a_kernel = takes_a_kernel(package, given, weight, "sigmoid")
+    assert len(launches) == expects_a_kernel
+    launches.clear()  # from here on inductor's, before it replays
     compiled = torch.compile(
         lambda x: package.linear(x, weight, activation="sigmoid"), mode="reduce-overhead", fullgraph=True
     )
@@ -886,18 +901,19 @@ def test_captured_by_hand_and_by_inductor_it_follows_new_numbers(package, on_gpu
         expected = torch.sigmoid(torch.nn.functional.linear(given, weight))
         torch.testing.assert_close(y, expected, rtol=2e-2, atol=2e-2)
         torch.testing.assert_close(compiled(given), expected, rtol=2e-2, atol=2e-2)
+    assert bool(launches) is expects_a_kernel
 
 
 @pytest.mark.gpu
 @each_package
-def test_compiled_ahead_of_time_by_inductor_it_is_right_at_every_number_of_tokens(package, on_gpu, tmp_path):
+def test_compiled_ahead_of_time_by_inductor_it_is_right_at_every_number_of_tokens(package, on_gpu, launches, tmp_path):
     x, weight = on_gpu
     package.prepare(weight, max_tokens=64)
     exported = Router(package, weight).exported(x)
     archive = torch._inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "router.pt2"))
     loaded = torch._inductor.aoti_load_package(archive)
     for tokens in (2, 33, 64):
-        assert_close(loaded(x[:tokens]), x[:tokens], weight)
+        assert_right_as_explained(package, loaded, launches, x[:tokens], weight)
 
 
 @pytest.mark.gpu
@@ -929,10 +945,13 @@ def test_an_unprepared_call_does_not_wait_for_its_build(package, on_gpu, tmp_pat
     monkeypatch.setattr(building, "user_cache_path", lambda app: tmp_path)  # nothing counts as built
     x, weight = on_gpu
     x, weight = x[:, :1536].contiguous(), weight[:, :1536].contiguous()
+    jobs, build = [], building.build_in_background
+    monkeypatch.setattr(building, "build_in_background", lambda *given: jobs.append(build(*given)) or jobs[-1])
     began = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     began[0].record()
     y = package.linear(x[:3], weight)
     began[1].record()
     torch.cuda.synchronize()
     assert torch.equal(y, torch.nn.functional.linear(x[:3], weight))  # by torch
+    assert len(jobs) == takes_a_kernel(package, x[:3], weight)  # until then
     assert began[0].elapsed_time(began[1]) < 1000  # milliseconds; a build takes 7000
