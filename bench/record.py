@@ -171,16 +171,21 @@ def _incomplete(name: str, code: int) -> str:
 
 
 def _replaced(name: str) -> str:
-    """Makes the journal's rows the file; or returns why not: something of the file passed and does not any more."""
+    """Makes the journal's rows the file; or returns why not: something of the file passed and does not any more, or
+    nobody can read it."""
     from triton_vs_tilus.bench.rows import queries, regression
-    from triton_vs_tilus.bench.rows.journal import read_rows
+    from triton_vs_tilus.bench.rows.journal import InvalidRows, read_rows
     from triton_vs_tilus.bench.show import tables
     from triton_vs_tilus.common import tuned
 
     journal = _journal(name)
     rows = read_rows(journal)
     target = queries.RESULTS / tuned.device_slug(rows[0].environment.device) / f"{name}.jsonl"
-    changes = regression.changes(rows, read_rows(target)) if target.exists() else []
+    try:
+        before = read_rows(target) if target.exists() else []
+    except (InvalidRows, OSError) as error:  # of this file alone: the other recordings go on
+        return f"not replaced, as what passed there cannot be read: {error}; the new rows are in {journal}"
+    changes = regression.changes(rows, before) if before else []
     broken = [change for change in changes if change.verdict == "broken"]
     if broken:
         named = ", ".join(f"{change.contender} on {change.problem} ({change.message})" for change in broken)

@@ -10,7 +10,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from said import on_stderr
 
+from triton_vs_tilus.bench import answer, dispatch, record, tuned
+from triton_vs_tilus.bench.cli import run_command
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.command import command_of
 from triton_vs_tilus.bench.rows.journal import InvalidRows, Journal, done_keys, read_launches, read_rows, to_line
@@ -123,6 +126,19 @@ def test_a_last_line_that_is_cut_off_is_refused(tmp_path):
     path.write_text(to_line(row()) + to_line(row())[:-20])
     with pytest.raises(InvalidRows, match=r"rows\.jsonl:2: Input data was truncated"):
         read_rows(path)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [(answer, ["16x256x7168"]), (dispatch, []), (record, ["--list"]), (tuned, [])],
+    ids=["answer", "dispatch", "record", "tuned"],
+)
+def test_a_recorded_file_that_is_none_is_one_error_of_every_command(command, words, results, capsys):
+    file = results / "made-up" / "router-nk.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text("[]\n")
+    assert run_command(command.main, words) == 2
+    assert f"{command.__name__.rpartition('.')[2]}.py: error: {file}:1: Expected `object`" in on_stderr(capsys)
 
 
 LINE = to_line(made_rows.row()).encode()

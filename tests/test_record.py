@@ -181,6 +181,17 @@ def test_what_passed_before_has_to_pass_again(two_gpus, capsys):
     assert (two_gpus / "journals" / "recordings" / "router-nk.jsonl").exists()
 
 
+def test_an_old_file_that_cannot_be_read_keeps_no_other_from_being_recorded(two_gpus, capsys):
+    old = two_gpus / "results" / "made-up" / "router-nk.jsonl"
+    old.parent.mkdir(parents=True)
+    old.write_text("[]\n")
+    assert run_command(record.main, ["router-nk", "or_reduce-int64", "or_reduce-int32"]) == 1
+    said = capsys.readouterr().out
+    assert f"router-nk: not replaced, as what passed there cannot be read: {old}:1: Expected `object`" in said
+    assert old.read_text() == "[]\n" and (two_gpus / "journals" / "recordings" / "router-nk.jsonl").exists()
+    assert "or_reduce-int64: recorded" in said and "or_reduce-int32: recorded" in said
+
+
 def test_what_cannot_be_recorded_is_said(monkeypatch, capsys):
     assert run_command(record.main, ["nothing"]) == 2
     assert "name is 'nothing'; accepted: names that `python bench/record.py --list` lists" in on_stderr(capsys)

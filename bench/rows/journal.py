@@ -14,13 +14,15 @@ from typing import TypeVar
 import msgspec
 
 from triton_vs_tilus.bench.rows.row import SCHEMA, Key, Launch, Record, Row, Stage, Verdict
+from triton_vs_tilus.common.files import InvalidFile
 
 LOG = logging.getLogger(__name__)
 R = TypeVar("R", Row, Launch, Stage, Verdict)
 
 
-class InvalidRows(ValueError):
-    """A file, or a line of it, that is not what was expected; names both."""
+class InvalidRows(InvalidFile, ValueError):
+    """A file, or a line of it, that is not what was expected; names both. A ValueError too, as what is wrong with a
+    journal is told beside what is wrong with what was asked."""
 
 
 class Journal:
