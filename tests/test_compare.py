@@ -353,6 +353,7 @@ def test_the_order_of_names_makes_no_other_command(gpu, tmp_path):
         ({"triton": "3.7.1", "tilus": None}, "triton: 3.6.0 there, 3.7.1 here; tilus: 0.2.0 there, None here"),
         ({"gpus": 2}, "gpus: 1 there, 2 here"),
         ({"torch": "2.12.0"}, f"torch: {row().environment.torch} there, 2.12.0 here"),
+        ({"driver": "590.1", "cuda": "13.1"}, "driver: 580.1 there, 590.1 here; cuda: 13.0 there, 13.1 here"),
     ],
 )
 def test_rows_measured_otherwise_are_not_mixed(gpu, monkeypatch, capsys, tmp_path, environment, told):
@@ -825,6 +826,7 @@ def test_ranks_share_the_problems(tmp_path):
     [
         ({"torch": "2.12.0"}, "torch: 2.11.0 and 2.12.0"),
         ({"gpus": 8}, "gpus: 1 and 8"),
+        ({"driver": "590.1"}, "driver: 580.1 and 590.1"),
         ({}, "empty launch, us: 2.0 and 2.6"),
     ],
 )

@@ -44,7 +44,8 @@ MOST_BUILT = 16  # problems whose programs are built at once
 CHECKERS = 8  # processes at most that check on the CPU: each has imported torch and all kernels, some 1 GB
 LOOK: TimingName = "cold"  # the timing of what is looked at
 LOOK_ROUNDS = 20
-ALIKE = ("device", "gpus", "torch", "triton", "tilus")  # of the environment, the same in all rows of a journal
+# Of the environment, the same in all rows of a journal: what a kept search depends on, too.
+ALIKE = ("device", "gpus", "driver", "cuda", "torch", "triton", "tilus")
 
 Left = tuple[str, Problem, list[Kernel]]  # what is left to measure of a workload's problem
 
