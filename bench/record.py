@@ -192,6 +192,9 @@ def _replaced(name: str) -> str:
         return f"not replaced, as these passed there: {named}; the new rows are in {journal}"
     tables.write_json(rows, target)
     journal.unlink()
+    revisions = list(dict.fromkeys(str(row.environment.git) for row in rows))
+    if len(revisions) > 1:  # a recording that was interrupted may be resumed by other code
+        print(f"{name}: its rows are of {len(revisions)} revisions: {', '.join(revisions)}", flush=True)
     return ""
 
 
@@ -224,14 +227,19 @@ def _asked(name: str) -> Asked:
 
 
 def _has_former_config(row: "Row", problem: "Problem", kernel: "Kernel", slug: str) -> bool:
-    """Whether the command would take another config now, as the tuned table has changed since. Not told of a kernel
-    that cannot run here, as under another Triton."""
+    """Whether the command would take another config now, as the tuned table or the type of the kernel's configs has
+    changed since. Not told of a kernel that cannot run here, as under another Triton."""
     from triton_vs_tilus.bench import contenders
 
     if row.config is None:
         return False
     now = contenders.launched(kernel, problem, slug)
-    return now is not None and now != kernel.config_from(row.config)
+    if now is None:
+        return False
+    try:
+        return now != kernel.config_from(row.config)
+    except (TypeError, ValueError):  # the kernel's configs have other fields since
+        return True
 
 
 def _list(names: Sequence[str]) -> "Table":
@@ -249,7 +257,7 @@ def _list(names: Sequence[str]) -> "Table":
             count = f"{len(rows)} of {len(asked)} ({slug})"
             by_device.append(f"{count}, {former} with a former config" if former else count)
         lines.append([name, "; ".join(by_device) or "none"])
-    foot = "former config: the tuned table has changed since, the command would take another. Commands: --list FILE"
+    foot = "former config: table or kernel changed since, the command would take another. Commands: --list FILE"
     return tables.Table("recordings", ["file", "rows"], lines, foot=foot)
 
 

@@ -84,6 +84,20 @@ def test_what_came_to_its_end_becomes_the_file_and_the_rest_stays_a_journal(two_
     assert "router-nk: recorded" in said and "router-kn: exit code 2" in said
 
 
+def test_a_file_of_several_revisions_tells_them(two_gpus, monkeypatch, capsys):
+    made = two_gpus / "compare.py"
+    twice = "row['environment']['git'] = 'abc'; lines = json.dumps(row); row['environment']['git'] = 'def+'; "
+    writes = "write_text(json.dumps(row) + '\\n')"
+    assert writes in made.read_text()
+    made.write_text(
+        made.read_text()
+        .replace(writes, "write_text(lines + '\\n' + json.dumps(row) + '\\n')")
+        .replace("row['message'] =", twice + "row['message'] =")
+    )
+    assert run_command(record.main, ["router-nk"]) == 0
+    assert "router-nk: its rows are of 2 revisions: abc, def+\n" in capsys.readouterr().out
+
+
 def test_a_name_given_twice_is_recorded_once(two_gpus, capsys):
     assert run_command(record.main, ["router-nk", "router-nk"]) == 0
     assert capsys.readouterr().out.count("router-nk: recorded") == 1
@@ -251,6 +265,10 @@ def test_the_list_does_not_tell_the_config_of_a_kernel_that_cannot_run_here(monk
     config = vars(kernel.default_config(problem))
     row = structs.replace(made_rows.row("triton/atomic"), config={**config, "split_k": 2 * config["split_k"]})
     assert record._has_former_config(row, problem, kernel, "made-up")
+    of_before = {name: value for name, value in config.items() if name != "split_k"}
+    assert record._has_former_config(
+        structs.replace(row, config={**of_before, "splits": 1}), problem, kernel, "made-up"
+    )
     refusing = dataclasses.replace(kernel, supports=lambda problem, config: "not here")
     monkeypatch.setattr(contenders, "find", lambda name: refusing)
     assert not record._has_former_config(row, problem, kernel, "made-up")
