@@ -20,6 +20,7 @@ from triton_vs_tilus.bench.search import audit
 from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 KERNEL = contenders.find("triton/atomic")
 CONFIG = KERNEL.default_config(Matmul(16, 256, 7168))
@@ -79,6 +80,31 @@ def test_a_latency_that_falls_as_tokens_grow_is_told():
     ]
     assert audit.falls([*latencies, *others]) == [fall]
     assert audit.falls(latency for latency in latencies if latency[1].m != 16) == []
+
+
+def test_a_weight_of_4_bits_falls_as_any_other():
+    few, more = (W4A16Matmul(tokens, 512, 512) for tokens in (1, 16))
+    times = [("triton/w4a16.atomic", few, 10.0), ("triton/w4a16.atomic", more, 8.0)]
+    assert audit.falls(times) == [audit.Fall("triton/w4a16.atomic", few, 10.0, more, 8.0)]
+    assert audit.falls([*times[:1], ("triton/w4a16.atomic", W4A16Matmul(16, 512, 512, group_size=64), 8.0)]) == []
+
+
+def test_what_no_search_would_find_another_config_for_does_not_fall():
+    config = dataclasses.asdict(CONFIG)
+    given = ("@tilus", "@borrowed", "@s4", "@cluster")
+    names = [KERNEL.full_name, *(f"{KERNEL.full_name}{end}" for end in given), "triton/or_reduce.control_reduce"]
+    rows = [structs.replace(made_rows.row(name), config=config) for name in names]
+    assert [name for name, *_ in audit.of_rows(rows)] == [KERNEL.full_name]
+
+
+def test_a_kernel_without_a_twin_is_searched_alone_and_no_entry_waits_for_one(tuned_tables):
+    name = "triton/w4a16.atomic_in_place"
+    few, more = (W4A16Matmul(tokens, 512, 512) for tokens in (1, 16))
+    assert contenders.find_or_none(contenders.counterpart(name)) is None
+    (line,) = audit.searches([audit.Fall(name, few, 2.0, more, 1.0)])
+    assert compare.parser().parse_args(line.split()[2:]).only == [name]
+    tuned.write("a-gpu", [(name, {"problem": few.key, "config": {}})], shipped=True)
+    assert audit.searched("a-gpu")[name] == audit.Searched(entries=1, unknown=1)
 
 
 def test_what_fell_is_searched_again_by_one_command_a_pair():
@@ -161,7 +187,7 @@ def test_the_command_fails_on_a_table_that_contradicts_itself(history, tuned_tab
     assert run_command(command.main, []) == 0
     gone = {**entry(problem_of(1), us=9.0, source="of a kernel that there was", **whole)[1]}
     tuned.write("made-up", [("triton/gone", gone)], shipped=False)
-    assert audit.searched("made-up")["triton/gone"] == audit.Searched(entries=1, unknown=1, alone=1)
+    assert audit.searched("made-up")["triton/gone"] == audit.Searched(entries=1, unknown=1)  # nor is there a twin
     assert run_command(command.main, []) == 0
     tuned.write("made-up", [entry(problem_of(16), us=2.9, source=current, **whole)], shipped=True)
     assert run_command(command.main, []) == 1

@@ -14,8 +14,11 @@ from triton_vs_tilus.bench.sources import is_stale
 from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.kernel import Kernel
 from triton_vs_tilus.common.problem import Matmul, Problem
+from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 TOLERATED = 0.03  # that a latency may be under that of fewer tokens
+
+Product = Matmul | W4A16Matmul  # what has tokens
 
 # (contender, problem, microseconds)
 Latency = tuple[str, Problem, float]
@@ -26,9 +29,9 @@ class Fall:
     """A kernel that is faster with more tokens than with fewer: what was found for the fewer is not its best."""
 
     contender: str
-    fewer: Matmul
+    fewer: Product
     fewer_us: float
-    more: Matmul
+    more: Product
     more_us: float
 
     def __str__(self) -> str:
@@ -41,9 +44,9 @@ class Fall:
 def falls(latencies: Iterable[Latency]) -> list[Fall]:
     """For each contender and problem of a product, the problem of more tokens, else the same, that is faster by the
     most, where it is by more than TOLERATED."""
-    by_kind: dict[tuple[str, Matmul], list[tuple[Matmul, float]]] = {}
+    by_kind: dict[tuple[str, Product], list[tuple[Product, float]]] = {}
     for contender, problem, us in latencies:
-        if isinstance(problem, Matmul):
+        if isinstance(problem, Product):
             by_kind.setdefault((contender, replace(problem, m=1)), []).append((problem, us))
     found = []
     for (contender, _), timed in by_kind.items():
@@ -62,12 +65,19 @@ def searches(of: Iterable[Fall]) -> list[str]:
     names: dict[str, set[str]] = {}
     for fall in of:
         if "@" not in fall.contender:
-            twins = sorted({fall.contender, contenders.counterpart(fall.contender) or fall.contender})
+            twin = _twin(fall.contender)
+            twins = sorted({fall.contender, twin.full_name if twin else fall.contender})
             names.setdefault(" ".join(f"--only {name}" for name in twins), set()).add(fall.fewer.name)
     return [
         f"python bench/compare.py {only} {' '.join(f'--problem {name}' for name in sorted(problems))} --tune full"
         for only, problems in sorted(names.items())
     ]
+
+
+def _twin(full_name: str) -> Kernel | None:
+    """The kernel's twin in the other language, where there is one: not every kernel is written in both."""
+    other = contenders.counterpart(full_name)
+    return None if other is None else contenders.find_or_none(other)
 
 
 def of_table(slug: str) -> list[Latency]:
@@ -82,8 +92,9 @@ def of_table(slug: str) -> list[Latency]:
 
 
 def of_rows(rows: Iterable[Row]) -> list[Latency]:
-    """Those of rows that passed with a config of their kernel, by the leading timing."""
-    rows = [row for row in rows if row.config is not None]
+    """Those of rows that passed with a config of their kernel, by the leading timing. Without a config that is given
+    (`@s4`) or taken from another kernel or problem, and without controls: no search would find them another."""
+    rows = [row for row in rows if row.config is not None and row.contends and "@" not in row.contender]
     timing = leading_timing(rows)
     timed = passed(rows, timing) if timing else []
     return [(row.contender, row.problem.to_problem(), row.timing[timing].median_us) for row in timed if timing]
@@ -93,7 +104,8 @@ def of_rows(rows: Iterable[Row]) -> list[Latency]:
 class Searched:
     """How a kernel's entries were found: `whole` of the space, a `part` of it, of a former kernel or space (`stale`),
     or nobody knows (`unknown`); out_of_time: of all of these; alone: of problems that its twin in the other language
-    has no entry for. seconds: of checking and timing, of all whose searches told; build_seconds: of building, likewise.
+    has no entry for, where there is a twin. seconds: of checking and timing, of all whose searches told; build_seconds:
+    of building, likewise.
     """
 
     entries: int = 0
@@ -131,8 +143,8 @@ def searched(slug: str) -> dict[str, Searched]:
         counts, kernel = Searched(), contenders.find_or_none(name)
         for entry in entries:
             counts.add(kernel, entry)
-        if twin := contenders.counterpart(name):
-            of_twin = [entry["problem"] for entry in table.get(twin, [])]
+        if (twin := _twin(name)) is not None:
+            of_twin = [entry["problem"] for entry in table.get(twin.full_name, [])]
             counts.alone = sum(entry["problem"] not in of_twin for entry in entries)
         found[name] = counts
     return found
