@@ -738,6 +738,18 @@ def test_the_key_changes_with_source_versions_problem_and_budget(monkeypatch, tm
     assert len(others | {path}) == 6
 
 
+def test_the_key_changes_with_the_space_of_the_twin(monkeypatch, tmp_path):
+    """It decides how many configs are tried, and so whether a kept search is what a new one would find."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    twins, paths = {}, set()
+    monkeypatch.setattr("triton_vs_tilus.bench.search.space.find_or_none", twins.get)
+    for configs in (SPACE[:10], SPACE[:20], SPACE):
+        other = dataclasses.replace(made_up(space=configs), language=Language.TILUS)
+        twins[other.full_name] = other
+        paths.add(cache.path_of(made_up(), PROBLEM, "quick", HERE))
+    assert len(paths) == 3
+
+
 @pytest.mark.parametrize("module", [accuracy, clock, numbers, search])
 def test_what_judges_and_times_is_in_the_key(module):
     assert Path(module.__file__) in cache._SEARCH

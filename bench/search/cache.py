@@ -12,6 +12,7 @@ from platformdirs import user_cache_path
 from triton_vs_tilus.bench.measure import clock, numbers, referee, rotation, stats
 from triton_vs_tilus.bench.rows.row import EnvironmentRecord
 from triton_vs_tilus.bench.search.race import BUDGETS, Budget, SearchResult
+from triton_vs_tilus.bench.search.space import tries
 from triton_vs_tilus.bench.sources import source_hash
 from triton_vs_tilus.common import accuracy
 from triton_vs_tilus.common.files import replace_text
@@ -33,6 +34,7 @@ def path_of(kernel: Kernel, problem: Problem, budget: str, versions: Environment
         "kernel": kernel.full_name,
         "problem": problem.name,
         "budget": asdict(BUDGETS[budget]),
+        "tries": tries(kernel, problem, BUDGETS[budget]),  # the twin's space decides it too
         "versions": {name: value for name, value in everything.items() if name not in ("git", "python", "tuned")},
         "source": source_hash(kernel),
         "search": hashlib.sha256(b"".join(path.read_bytes() for path in _SEARCH)).hexdigest(),
