@@ -18,7 +18,12 @@ CONFIRMING_ROUNDS = 20
 
 @dataclass(frozen=True)
 class Budget:
-    """What one kernel may use on one problem."""
+    """What one kernel may use on one problem.
+
+    configs  of a space that is tried whole, as its twin's is; known configs that are not of the space come on top.
+             Where either space is larger, of all that are tried, the same number in both languages
+    seconds  of checking and timing
+    """
 
     configs: int
     seconds: float

@@ -1,9 +1,10 @@
-"""One search for both languages: the same number of configs, the same time, the same checks, the same clock.
+"""One search for both languages: the same budget of configs and time, the same checks, the same clock.
 
-    choose    the default config, configs tuned for other problems, and the kernel's whole space, where the spaces of
-              both languages fit the budget; else a part of it, of the same number in both languages, and the same in
-              every run. Each language's ways to feed a tile take turns, so that the parts share most of what both
-              have, and not all
+    choose    the default config, configs tuned for other problems or on other GPUs, and the kernel's whole space, where
+              the spaces of both languages fit the budget: their numbers may differ then, and known configs that are
+              not of the space come on top of the budget. Else a part of the space, with the known ones of the same
+              number in both languages, and the same in every run. Each language's ways to feed a tile take turns, so
+              that the parts share most of what both have, and not all
     build     all of them in parallel, in processes; an error is recorded
     check     each against float64
     time      in stages: all for a few rounds, the fastest third for twice as many, ...
