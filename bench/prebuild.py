@@ -6,8 +6,8 @@
     python bench/prebuild.py --sanitizer --into built        # what sanitize.py launches
 
 The folder is carried by whatever copies files. It is made by the Triton, the Python and the nvcc of this process, and
---adopt takes nothing of a language whose programs another Triton, tilus or nvcc would look for. Building goes on where
-an earlier call was interrupted. Exits 1 where there is nothing to build or to adopt.
+--adopt takes nothing of a language whose programs another Triton, tilus, nvcc or GPU would look for. Building goes on
+where an earlier call was interrupted. Exits 1 where there is nothing to build or to adopt, or a language is refused.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{language}: {count} programs adopted")
             for language, differing in refused.items():
                 print(f"{language}: none adopted, as {differing}", file=sys.stderr)
-            return ExitCode.FAILED if refused else ExitCode.OK
+            return ExitCode.FAILED if refused or not any(taken.values()) else ExitCode.OK
         built = _built(args)
     except prebuilt.Mismatch as mismatch:
         raise UsageError(str(mismatch)) from None

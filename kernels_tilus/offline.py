@@ -19,6 +19,7 @@ import tilus.drivers
 from tilus.hidet.backend.build import NVCC
 from tilus.target import Target
 
+from triton_vs_tilus.common import compilers
 from triton_vs_tilus.kernels_tilus.launching import programs_only
 
 PROGRAMS = "programs/*/module/lib.so"  # in the cache: a file for each program
@@ -80,8 +81,12 @@ def build(compile_kernel: Callable[[], None]) -> None:
 
 
 def identity() -> dict[str, str]:
-    """What must be equal where a program is built and where it is found, so that it is right and can be loaded."""
-    release = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
+    """What must be equal where a program is built and where it is found, so that it is right and can be loaded. Raises
+    FileNotFoundError where there is no nvcc, CalledProcessError where it fails, PackageNotFoundError."""
+    nvcc = compilers.nvcc()
+    if nvcc is None:
+        raise FileNotFoundError("tilus compiles with nvcc, which is not found")
+    release = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
     versions = {name: metadata.version(name) for name in ("tilus", "apache-tvm-ffi")}
     return {**versions, "nvcc": release.partition("release ")[2].partition(",")[0], "machine": platform.machine()}
 

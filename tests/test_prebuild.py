@@ -7,10 +7,12 @@ import subprocess
 import sys
 import threading
 from dataclasses import asdict, replace
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 import tilus.drivers
+import torch
 import triton
 from said import on_stderr
 from tilus.hidet.backend.build import NVCC
@@ -24,7 +26,8 @@ from triton_vs_tilus.bench.diagnostics import sanitizer
 from triton_vs_tilus.bench.search import prebuilt
 from triton_vs_tilus.bench.search.race import Budget
 from triton_vs_tilus.bench.search.space import compiled_fields
-from triton_vs_tilus.common import files, tuned
+from triton_vs_tilus.common import compilers, files, tuned
+from triton_vs_tilus.common.building import target_of
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import offline as of_tilus
 
@@ -42,6 +45,12 @@ def caches(monkeypatch, tmp_path):
     tilus.option.cache_dir(before)
 
 
+def target_here() -> dict[str, str]:
+    """Of the GPU, where there is one."""
+    on_gpu = torch.cuda.is_available()
+    return {"target": target_of(torch.cuda.get_device_capability())} if on_gpu else {}
+
+
 def carried(root: Path) -> Path:
     """A folder as another machine's Triton and tilus leave it."""
     folder = root / "carried"
@@ -54,7 +63,7 @@ def carried(root: Path) -> Path:
     module.mkdir(parents=True)
     for path in (module / "lib.so", module.parent / "program.txt", module.parent / "options.txt"):
         path.write_text("its bytes")
-    same = {language: prebuilt._offline(language).identity() for language in ("triton", "tilus")}
+    same = {language: {**prebuilt._offline(language).identity(), **target_here()} for language in ("triton", "tilus")}
     (folder / "identity.json").write_text(json.dumps(same))
     return folder
 
@@ -83,6 +92,80 @@ def test_programs_of_other_compilers_are_refused(caches, monkeypatch, capsys):
     assert [path.name for path in (caches / "here").iterdir()] == ["triton"]
     assert run_command(prebuild.main, ["--adopt", str(caches)]) == 2
     assert "accepted: a folder that bench/prebuild.py built programs into" in on_stderr(capsys)
+
+
+def test_programs_of_another_gpu_are_refused(caches, monkeypatch, capsys):
+    """Where there is a GPU: nothing that is built for another one would be found."""
+    monkeypatch.setattr(of_tilus, "identity", lambda: {"nvcc": "13.0"})
+    folder = carried(caches)
+    of_each = json.loads((folder / "identity.json").read_text())
+    targets = {"triton": {"target": "sm_80"}, "tilus": {}}
+    (folder / "identity.json").write_text(json.dumps({name: {**of_each[name], **targets[name]} for name in targets}))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    assert run_command(prebuild.main, ["--adopt", str(folder)]) == 1
+    told = on_stderr(capsys)
+    assert "triton: none adopted, as target is sm_80 there, sm_90a here" in told
+    assert "tilus: none adopted, as target is not told there, sm_90a here" in told
+    assert not (caches / "here").exists()
+
+
+def test_an_identity_that_does_not_tell_a_compiler_is_refused(caches, monkeypatch, capsys):
+    monkeypatch.setattr(of_tilus, "identity", lambda: {"tilus": "0.2.0"})
+    folder = carried(caches)
+    monkeypatch.setattr(of_tilus, "identity", lambda: {"tilus": "0.2.0", "nvcc": "13.0"})
+    assert run_command(prebuild.main, ["--adopt", str(folder)]) == 1
+    assert "tilus: none adopted, as nvcc is not told there, 13.0 here" in on_stderr(capsys)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (FileNotFoundError("nvcc is not found"), "FileNotFoundError: nvcc is not found"),
+        (
+            subprocess.CalledProcessError(1, "nvcc"),
+            "CalledProcessError: Command 'nvcc' returned non-zero exit status 1",
+        ),
+        (PackageNotFoundError("tilus"), "PackageNotFoundError: No package metadata was found for tilus"),
+    ],
+)
+def test_a_compiler_that_cannot_be_asked_costs_its_language_alone(caches, monkeypatch, capsys, error, told):
+    monkeypatch.setattr(of_tilus, "identity", lambda: {"tilus": "0.2.0"})
+    folder = carried(caches)
+
+    def fails():
+        raise error
+
+    monkeypatch.setattr(of_tilus, "identity", fails)
+    assert run_command(prebuild.main, ["--adopt", str(folder)]) == 1
+    said = capsys.readouterr()
+    assert said.out == "triton: 1 programs adopted\n"
+    assert f"tilus: none adopted, as this machine's compiler cannot be asked: {told}" in " ".join(said.err.split())
+
+
+def test_the_nvcc_that_is_told_is_the_one_that_compiles(monkeypatch, tmp_path):
+    """It need not be on PATH."""
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text("#!/bin/sh\necho Cuda compilation tools, release 12.3, V12.3.4\n")
+    nvcc.chmod(0o755)
+    monkeypatch.setattr(compilers, "nvcc", lambda: str(nvcc))
+    assert of_tilus.identity()["nvcc"] == "12.3"
+    monkeypatch.setattr(compilers, "nvcc", lambda: None)
+    with pytest.raises(FileNotFoundError, match="nvcc"):
+        of_tilus.identity()
+
+
+@pytest.mark.parametrize("left", [["tilus"], ["triton"], []], ids=str)
+def test_a_language_without_a_folder_has_no_program(caches, monkeypatch, capsys, left):
+    """As where nothing of it could be built. Without any program nothing was adopted, and the command fails."""
+    monkeypatch.setattr(of_tilus, "identity", lambda: {"tilus": "0.2.0"})
+    folder = carried(caches)
+    for language in ("triton", "tilus"):
+        if language not in left:
+            shutil.rmtree(folder / language)
+    assert run_command(prebuild.main, ["--adopt", str(folder)]) == (0 if left else 1)
+    counts = {language: int(language in left) for language in ("triton", "tilus")}
+    assert capsys.readouterr().out == "".join(f"{name}: {count} programs adopted\n" for name, count in counts.items())
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ then finds its program. What each language finds a program by is said in kernels
 
 import importlib
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.measure.clock import Announce, first_line
 from triton_vs_tilus.bench.measure.process import Children, Died
 from triton_vs_tilus.bench.search.race import Budget
 from triton_vs_tilus.bench.search.space import compiled_fields, first_tries
+from triton_vs_tilus.common.building import target_of
 from triton_vs_tilus.common.files import InvalidFile, locked, replace_text
 from triton_vs_tilus.common.kernel import LANGUAGES, Config, Kernel, Language
 from triton_vs_tilus.common.problem import Problem
@@ -92,13 +95,14 @@ def build_these(
             jobs.setdefault((kernel.full_name, compiled_fields(config)), []).append((problem, config))
     start, done = time.monotonic(), Built(configs=sum(map(len, jobs.values())))
     with Children(len(os.sched_getaffinity(0)), DEADLINE_S, ENVIRONMENT) as children:
-        for language in dict.fromkeys(contenders.find(name).language.value for name, _ in jobs):
+        languages = list(dict.fromkeys(contenders.find(name).language.value for name, _ in jobs))
+        for language in languages:
             (here,) = children.each(_identity, [(language,)])
             if isinstance(here, Died):
                 raise Mismatch(f"{language} cannot be compiled here: {here.message}")
             claim(folder, language, {**here, "target": target})
         arguments = [(name, pairs, target, str(folder)) for (name, _), pairs in jobs.items()]
-        before = {language.value: programs(folder, language.value) for language in LANGUAGES}
+        before = {language: programs(folder, language) for language in languages}
         answers = children.each(_build, arguments, lambda count: finished(count, len(arguments)))
     for (name, pairs, *_), answer in zip(arguments, answers, strict=True):
         reasons = {str(pairs[0][1]): answer.message} if isinstance(answer, Died) else answer
@@ -117,25 +121,38 @@ def _tries(kernel: Kernel, problem: Problem, budget: Budget | None, slug: str) -
 
 def adopt(folder: Path) -> tuple[dict[str, int], dict[str, str]]:
     """Puts a carried folder into this machine's caches. Returns the number of its programs by language; and the
-    languages of which it took none, as this machine's compilers are others, and would find none, or a wrong one.
+    languages of which it took none, as this machine's compilers or GPU are others, and would find none, or a wrong one;
+    or as they cannot be asked.
 
     Raises Mismatch for a folder that is none, InvalidFile for one whose identity.json is none.
     """
     known = _read(folder)
     if not known:
         raise Mismatch(f"--adopt is {folder}; accepted: a folder that bench/prebuild.py built programs into")
-    refused = {language: _differing(built, _offline(language).identity()) for language, built in known.items()}
-    refused = {language: differing for language, differing in refused.items() if differing}
-    taken = {language: _offline(language).adopt(folder / language) for language in known.keys() - refused.keys()}
+    refused = {language: reason for language, built in known.items() if (reason := _refusal(language, built))}
+    taken = {}
+    for language in known:
+        if language not in refused:
+            # A folder may be marked for a language none of whose programs came to be built.
+            has_some = programs(folder, language) > 0
+            taken[language] = _offline(language).adopt(folder / language) if has_some else 0
     return taken, refused
+
+
+def _refusal(language: str, built: dict[str, str]) -> str:
+    """Why this machine can use no program that was built by these, or ''."""
+    try:
+        here = _offline(language).identity()
+    except (OSError, subprocess.CalledProcessError, ImportError) as error:  # a package that is not there is the last
+        return f"this machine's compiler cannot be asked: {first_line(error)}"
+    if torch.cuda.is_available():
+        here |= {"target": target_of(torch.cuda.get_device_capability())}
+    return _differing(built, here)
 
 
 def programs(folder: Path, language: str) -> int:
     """How many there are."""
-    return sum(1 for _ in (folder / language).glob(_PROGRAMS[language]))
-
-
-_PROGRAMS = {"triton": "*/*.cubin", "tilus": "programs/*/module/lib.so"}
+    return sum(1 for _ in (folder / language).glob(_offline(language).PROGRAMS))
 
 
 def claim(folder: Path, language: str, here: dict[str, str]) -> None:
@@ -150,8 +167,8 @@ def claim(folder: Path, language: str, here: dict[str, str]) -> None:
 
 
 def _differing(built: dict[str, str], here: dict[str, str]) -> str:
-    """What differs, of what both name."""
-    pairs = ((what, value, here.get(what, value)) for what, value in built.items())
+    """What differs, of what is known here."""
+    pairs = ((what, built.get(what, "not told"), ours) for what, ours in here.items())
     return "; ".join(f"{what} is {theirs} there, {ours} here" for what, theirs, ours in pairs if theirs != ours)
 
 
@@ -162,8 +179,9 @@ def _read(folder: Path) -> dict[str, dict[str, str]]:
         known = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, str]]) if path.exists() else {}
     except (OSError, ValueError) as error:
         raise InvalidFile(f"{path}: {error}; accepted: what bench/prebuild.py wrote") from error
-    if unknown := known.keys() - _PROGRAMS.keys():
-        raise InvalidFile(f"{path}: {', '.join(sorted(unknown))}; accepted: {', '.join(_PROGRAMS)}")
+    accepted = [language.value for language in LANGUAGES]
+    if unknown := known.keys() - set(accepted):
+        raise InvalidFile(f"{path}: {', '.join(sorted(unknown))}; accepted: {', '.join(accepted)}")
     return known
 
 
