@@ -7,8 +7,8 @@
 Needs no GPU. Without --shape: every config of the tuned tables; and for 2 router shapes, and 1 problem of each other
 operation, the configs that launchers take and a few more of the search space. Triton's kernels are compiled by the
 ptxas that comes with Triton, tilus' by nvcc. Triton's *cluster* compiles from 3.9 on: the file of the notes is of that.
-Exits 1 where a config that launchers take does not compile, or exceeds a limit, for the last target; and with --json
-where any does not compile: no file is written then.
+Exits 1 where a config that launchers take does not compile, or exceeds a limit, for the last target; where a language
+cannot be imported; and with --json where any config is not compiled: no file is written then.
 """
 
 import sys
@@ -17,7 +17,7 @@ from pathlib import Path
 
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
-from triton_vs_tilus.bench.cli import LAYOUTS, ExitCode, Parser, UsageError, run_command, try_file
+from triton_vs_tilus.bench.cli import LAYOUTS, ExitCode, Parser, UsageError, report, run_command, try_file
 from triton_vs_tilus.bench.diagnostics.ptx import SHARED_LIMIT
 
 TARGETS = ("sm_80", "sm_90a")  # where nothing is asked for
@@ -55,6 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shapes = [workloads.parse_shape(text) for text in args.shape]
     except ValueError as error:
         raise UsageError(str(error)) from error
+    gone = list(contenders.not_importable().values())  # tables without a whole language would look complete
+    for reason in gone:
+        report(reason)
+    if args.json and gone:
+        report(f"{args.json} is not written: it would lack what cannot be imported")
+        return ExitCode.FAILED
     if args.matched:
         tasks = [task for target in targets for task in resources.matched_tasks(kernels, target)]
     else:
@@ -62,18 +68,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{len(tasks)} configs, but for those compiled before", file=sys.stderr)
     built = resources.compile_all(tasks)
     if args.json:
-        if failed := [outcome for outcome in built if outcome.error]:
-            first = f"{failed[0].task.kernel.full_name}: {failed[0].error.strip().splitlines()[-1]}"
-            print(
-                f"{args.json} is not written: {len(failed)} of {len(built)} did not compile; {first}", file=sys.stderr
-            )
+        if failed := [outcome for outcome in built if outcome.error or outcome.skipped]:
+            reason = (failed[0].error or failed[0].skipped).strip().splitlines()[-1]
+            first = f"{failed[0].task.kernel.full_name}: {reason}"
+            report(f"{args.json} is not written: {len(failed)} of {len(built)} did not compile; {first}")
             return ExitCode.FAILED
         write(built, args.json)
         return ExitCode.OK
     for table in tables(built):
         print(table.markdown()) if args.markdown else console(verbose=True).print(table)
     shipped = [outcome for outcome in built if outcome.task.origin != "space" and outcome.task.target == targets[-1]]
-    return ExitCode.FAILED if any(outcome.broken for outcome in shipped) else ExitCode.OK
+    return ExitCode.FAILED if gone or any(outcome.broken for outcome in shipped) else ExitCode.OK
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
     python bench/sanitize.py --tool racecheck --only tilus  # a part: replaces its findings
 
 Needs a GPU, and compute-sanitizer on PATH; it comes with the CUDA toolkit. What was found is kept in
-bench/results/<gpu>/sanitizer.json. Exits 1 where anything was.
+bench/results/<gpu>/sanitizer.json. Exits 1 where anything was, and where a language cannot be imported.
 """
 
 import os
@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     import torch
 
+    from triton_vs_tilus.bench import contenders
     from triton_vs_tilus.bench.diagnostics import sanitizer
     from triton_vs_tilus.bench.rows import queries
     from triton_vs_tilus.bench.rows.environment import environment
@@ -53,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = sanitizer.chosen_tasks(args.only)
     except ValueError as error:
         raise UsageError(str(error)) from error
+    gone = list(contenders.not_importable().values())  # kernels that no tool sees have no findings
+    for reason in gone:
+        cli.report(reason)
     device = torch.device("cuda", 0)
     cli.report(f"{len(chosen)} launches are built first")
     sanitizer.build_all(chosen, device, BUILD_SECONDS)
@@ -65,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sanitizer.keep(path, tool, chosen, findings, environment(device), now())
         cli.report(f"{tool}: {done} of {len(chosen)} launches came to their end, {len(findings)} findings")
     print(path)
-    return ExitCode.FAILED if sanitizer.kept(path).findings else ExitCode.OK
+    return ExitCode.FAILED if gone or sanitizer.kept(path).findings else ExitCode.OK
 
 
 if __name__ == "__main__":

@@ -411,6 +411,33 @@ def test_no_file_is_written_where_a_config_does_not_compile(monkeypatch, tmp_pat
     assert "1 of 2 did not compile" in (told := capsys.readouterr().err) and told.endswith("Cannot find cuobjdump\n")
 
 
+def test_no_file_is_written_where_a_config_is_skipped(monkeypatch, tmp_path, capsys):
+    """As all of tilus' are without nvcc."""
+    skipped = "skipped: tilus compiles with nvcc, which is not found"
+
+    def outcome(task: Task) -> Built:
+        return Built(task, (gpu_kernel(),)) if task.kernel.language is Language.TRITON else Built(task, skipped=skipped)
+
+    monkeypatch.setattr(resources, "compile_all", lambda todo: [outcome(task) for task in todo])
+    file = tmp_path / "resources.json"
+    assert command.main(["--matched", "--only", "semaphore.fp32", "--target", "sm_90a", "--json", str(file)]) == 1
+    assert not file.exists()
+    assert f"1 of 2 did not compile; tilus/semaphore.fp32: {skipped}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("to_file", [True, False])
+def test_a_language_that_cannot_be_imported_is_a_failure(monkeypatch, tmp_path, capsys, to_file):
+    reason = "kernels_tilus cannot be imported: AttributeError"
+    monkeypatch.setattr(contenders, "not_importable", lambda: {Language.TILUS: reason})
+    monkeypatch.setattr(resources, "compile_all", lambda todo: [Built(task, (gpu_kernel(),)) for task in todo])
+    file = tmp_path / "resources.json"
+    shown = ["--json", str(file)] if to_file else ["--markdown"]
+    assert command.main(["--matched", "--only", "semaphore.fp32", "--target", "sm_90a", *shown]) == 1
+    said = capsys.readouterr()
+    assert reason in said.err and not file.exists()
+    assert ("is not written" in said.err, "triton/semaphore.fp32" in said.out) == (to_file, not to_file)
+
+
 def test_a_file_names_the_compiler_that_compiled(monkeypatch, tmp_path):
     """Of a published design in Triton, Triton's."""
     monkeypatch.setattr(resources, "compile_all", lambda todo: [Built(task, (gpu_kernel(),)) for task in todo])

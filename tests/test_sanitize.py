@@ -13,8 +13,9 @@ from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.bench import contenders, sanitize
 from triton_vs_tilus.bench.cli import run_command
 from triton_vs_tilus.bench.diagnostics import sanitizer
+from triton_vs_tilus.bench.rows import environment
 from triton_vs_tilus.bench.rows.row import EnvironmentRecord
-from triton_vs_tilus.common.kernel import band_steps, tiles_of
+from triton_vs_tilus.common.kernel import Language, band_steps, tiles_of
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.space import Feed
 
@@ -211,6 +212,19 @@ def test_what_cannot_be_run_is_told(capsys):
     if not torch.cuda.is_available():
         assert run_command(sanitize.main, []) == 2
         assert "there is no CUDA device" in on_stderr(capsys)
+
+
+@pytest.mark.parametrize("gone", [{}, {Language.TILUS: "kernels_tilus cannot be imported: AttributeError"}])
+def test_a_language_that_cannot_be_imported_is_a_failure(gone, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sanitize.cli, "has_gpu", lambda: True)
+    monkeypatch.setattr(sanitize.shutil, "which", lambda program: program)
+    monkeypatch.setattr(environment, "environment", lambda device: HERE)
+    monkeypatch.setattr(contenders, "not_importable", lambda: gone)
+    monkeypatch.setattr(sanitizer, "build_all", lambda *given: None)
+    monkeypatch.setattr(sanitizer, "run_shared", lambda *given: [("memcheck", [], len(given[2]))])
+    assert run_command(sanitize.main, ["--only", "atomic", "--output", str(tmp_path / "kept.json")]) == len(gone)
+    assert all(reason in on_stderr(capsys) for reason in gone.values())
+    assert sanitizer.kept(tmp_path / "kept.json").checked
 
 
 @pytest.mark.parametrize(
