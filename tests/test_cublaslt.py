@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 SMALL = [
     Matmul(3, 5, 7, torch.float32, layout=layout, epilogue=epilogue)
     for layout in Layout
-    for epilogue in (Epilogue.NONE, Epilogue.RELU, Epilogue.BIAS_RELU)
+    for epilogue in (Epilogue.NONE, Epilogue.RELU, Epilogue.BIAS, Epilogue.BIAS_RELU)
 ]
 
 
@@ -95,7 +95,12 @@ def test_it_sits_out_with_a_reason(monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "problem", [Matmul(16, 64, 2048, layout=layout, epilogue=Epilogue.BIAS_RELU) for layout in Layout]
+    "problem",
+    [
+        Matmul(16, 64, 2048, layout=layout, epilogue=epilogue)
+        for layout in Layout
+        for epilogue in (Epilogue.BIAS, Epilogue.BIAS_RELU)
+    ],
 )
 def test_it_passes_the_referee_on_the_device(problem, device):
     for config in (Algorithm(), Algorithm(4, 1)):
