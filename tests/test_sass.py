@@ -46,6 +46,15 @@ SECOND = "LDG.E R5, desc[UR4][R2.64+0x10]"
         # other memories
         (["LDS.128 R4, [R2]", "FADD R6, R6, R4", "LDS R5, [R2+0x10]"], 0, 0),
         (["LDGSTS.E.128 [R4], desc[UR4][R2.64]", "LDGDEPBAR", SECOND], 1, 1),
+        # a copy to shared memory waits for its addresses, and for no register beside them
+        (["LDG.E R7, desc[UR4][R2.64]", "LDGSTS.E.128 [R4], desc[UR4][R10.64]", SECOND], 1, 2),
+        (["LDG.E R4, desc[UR4][R2.64]", "LDGSTS.E.128 [R4], desc[UR4][R10.64]", SECOND], 2, 2),
+        (["LDG.E R11, desc[UR4][R2.64]", "LDGSTS.E.128 [R4], desc[UR4][R10.64]", SECOND], 2, 2),
+        # so does a spill, which waits for all that it stores
+        (["LDG.E R7, desc[UR4][R2.64]", "STL.128 [R1], R4", SECOND], 2, 2),
+        (["LDG.E R7, desc[UR4][R2.64]", "STL.64 [R1], R4", SECOND], 1, 2),
+        (["LDG.E R7, desc[UR4][R2.64]", "STL.128 [R6], R10", SECOND], 1, 2),
+        (["LDG.E R12, desc[UR4][R2.64]", "STG.E.128 desc[UR4][R10.64], R4", SECOND], 1, 2),
     ],
 )
 def test_a_load_behind_a_use_of_another_takes_a_trip_of_its_own(instructions, trips, loads):

@@ -15,7 +15,8 @@ FUNCTION = re.compile(r"^\s*Function : (\S+)", re.MULTILINE)
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P(?:\d+|T) )?([A-Z][\w.]*)([^;]*);", re.MULTILINE)
 REGISTER = re.compile(r"\bR(\d+)(\.64\b)?")
 ENDS = {"BRA", "BRX", "BSYNC", "CALL", "EXIT", "RET", "BAR", "WARPSYNC"}  # of straight code
-NO_RESULT = {"ST", "STG", "STS", "RED", "REDG", "REDS", "ATOMS"}
+ADDRESS = re.compile(r"\[[^\]]*\]")
+NO_RESULT = {"ST", "STG", "STL", "STS", "LDGSTS", "RED", "REDG", "REDS", "ATOMS"}
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,10 @@ def _straight(text: str) -> Iterator[Trips]:
             continue
         named = [(int(number), 2 if pair else 1) for number, pair in REGISTER.findall(operands)]
         width = 4 if "128" in modifiers else 2 if "64" in modifiers or "WIDE" in modifiers else 1
-        if kind in NO_RESULT:  # what is stored is as wide as the store
-            result, needed = [], [one for first, wide in named for one in range(first, first + max(wide, width))]
+        if kind in NO_RESULT:  # what is stored is as wide as the store, its address is not
+            stored = REGISTER.findall(ADDRESS.sub("", operands))
+            named += [(int(number), width) for number, _ in stored]
+            result, needed = [], [one for first, wide in named for one in range(first, first + wide)]
         else:
             result = [first + more for first, _ in named[:1] for more in range(width)]
             needed = [one for first, wide in named[1:] for one in range(first, first + wide)] + result
