@@ -11,8 +11,8 @@ import pytest
 from triton_vs_tilus.bench import answer as command
 from triton_vs_tilus.bench import site
 from triton_vs_tilus.bench.cli import ExitCode, run_command
-from triton_vs_tilus.bench.rows import queries
-from triton_vs_tilus.bench.show import matrix, mechanisms, page, pairs
+from triton_vs_tilus.bench.rows import answers, queries
+from triton_vs_tilus.bench.show import answer, matrix, mechanisms, page, pairs
 from triton_vs_tilus.bench.show.ladder import ladder_table
 from triton_vs_tilus.bench.show.tables import Table
 
@@ -278,6 +278,25 @@ def test_what_was_recorded_beside_is_asked_for_by_a_click(shown):
     assert "exactly this shape" in shown.inner_text("#where")
 
 
+def test_a_row_is_of_the_language_whose_kernel_it_timed(shown):
+    shown_as = """(name) => Object.fromEntries(D.files.find((file) => file.name === name).rows.map((row) =>
+        [`${row.file.problems[row.problem][0]}, ${row.contender}`, [row.language, row.hollow]]))"""
+    templates = shown.evaluate(shown_as, "h200/router-references")
+    assert templates["1x256x7168-bf16-nk, torch/compile.triton_templates"][0] == "torch"
+    chains = shown.evaluate(shown_as, "h200/chain")
+    languages = {where.partition("torch/chain.")[2]: language for where, (language, _) in chains.items()}
+    assert languages.items() >= {"tilus": "tilus", "triton_prefetch": "triton"}.items()
+    (rows,) = queries.recorded("h200:models").values()
+    found, hollow = shown.evaluate(shown_as, "h200/models"), Counter()
+    for row in (row for row in rows if row.contender.startswith("torch/linear.")):
+        fell_back = row.message.startswith("torch/mm")
+        borrowed = not fell_back and f"measured at {row.problem.name} " not in row.message
+        where = f"{row.problem.name}, {row.contender}"
+        assert found[where] == ["torch" if fell_back else row.variant, borrowed], row.message
+        hollow[borrowed] += 1
+    assert min(hollow.values()) > 20
+
+
 def test_what_is_ranked_was_timed_together_and_the_first_is_the_fastest(shown):
     ask(shown, "64x64x16384", {"layout": "kn", "epilogue": "relu"})
     ranked, *others = shown.locator("#answered table").all()
@@ -330,6 +349,22 @@ def test_back_on_the_page_all_is_as_it_was(shown):
     shown.reload()
     shown.told.clear()
     assert {part: shown.inner_text(part) for part in parts} == before
+
+
+def test_the_gpu_that_was_chosen_is_kept(shown):
+    shown.select_option("#device", "h100-80gb-hbm3")
+    kept(shown, "#device=h100-80gb-hbm3")
+    said = shown.inner_text("#answered")
+    assert "H100" in said
+    shown.goto("data:text/html,elsewhere")
+    shown.go_back()
+    shown.wait_for_load_state()
+    assert shown.inner_text("#answered") == said and shown.input_value("#device") == "h100-80gb-hbm3"
+    linked(shown, "device=h100-80gb-hbm3")
+    assert shown.inner_text("#answered") == said
+    shown.evaluate("location.hash = '#m=32&device=h200'")
+    shown.wait_for_function("$('device').value === 'h200'")
+    assert shown.inner_text("#answered") != said
 
 
 def test_what_a_browser_puts_back_into_controls_does_not_part_them_from_what_they_show(shown):
@@ -841,7 +876,13 @@ def test_no_heat_map_is_empty_without_a_word(shown):
     )
     assert empty == []
     shown.select_option("#file", "h200/models")
-    assert shown.locator("#map td button").count() > 100
+    (rows,) = queries.recorded("h200:models").values()
+    of_torch = {row.problem.name for row in rows if answer.is_torch(row) and not row.is_baseline}
+    shown.check("[name=view][value=ratio]")
+    assert shown.locator("#map td button").count() == len({row.problem.name for row in rows} - of_torch) > 60
+    shown.check("[name=view][value=triton]")
+    took = {row.problem.name for row in rows if answers.written_in(row) == "triton" and not answer.is_torch(row)}
+    assert shown.locator("#map td button").count() == len(took) > 60
 
 
 def test_the_heat_map_and_the_scatter_are_one_tab_stop_each(shown):

@@ -109,13 +109,13 @@ def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
     """The fastest, and who is not told apart from it: a line each."""
     fastest, baseline = answer.fastest, answer.baseline
     of_torch = _in_torch(problem)
-    if _is_torch(fastest):
+    if is_torch(fastest):
         yield f"{of_torch}: {answer.us(baseline):.1f} us. No kernel asked for is faster."
     else:
         speedup = fastest.timing[answer.timing].speedup
         yield f"{_named(fastest)}: {answer.us(fastest):.1f} us, {speedup:.2f}x {of_torch}."
     others = (row for row in answer.joint if row is not fastest)
-    joint = [_named(row) for row in others if not (_is_torch(row) and _is_torch(fastest))]
+    joint = [_named(row) for row in others if not (is_torch(row) and is_torch(fastest))]
     if joint:
         more = f" and {len(joint) - MOST_NAMED} more" if len(joint) > MOST_NAMED else ""
         yield f"Not told apart ({_noise(answer)}): {', '.join(joint[:MOST_NAMED])}{more}."
@@ -250,8 +250,8 @@ def _config(row: Row) -> str:
     tell which kernel was searched: it says the day of the row."""
     if is_kernel(row):
         source = row.config_source or ""
-    elif _by_linear(row) and not _is_torch(row):
-        source = "tuned" if _measured_at(row) == row.problem.name else "nearest"
+    elif _by_linear(row) and not is_torch(row):
+        source = "nearest" if borrows(row) else "tuned"
     else:
         return ""
     if source == "tuned" and row.search is None:
@@ -279,7 +279,12 @@ def _measured_at(row: Row) -> str:
     return row.message.partition("measured at ")[2].partition(" ")[0]
 
 
-def _is_torch(row: Row) -> bool:
+def borrows(row: Row) -> bool:
+    """Whether `linear` took a kernel that was not timed by name at this very problem: its config is of another."""
+    return _by_linear(row) and not is_torch(row) and _measured_at(row) != row.problem.name
+
+
+def is_torch(row: Row) -> bool:
     """Whether it timed the baseline, or `linear` where that took it."""
     return _taken(row) in BASELINES
 
@@ -299,10 +304,10 @@ def why_lines(answer: Answer) -> Iterator[str]:
 
 def _note(answer: Answer) -> str:
     """Of the kernel that is the fastest, or that `linear` took; of what is known of torch's lead."""
-    if is_kernel(answer.fastest) or (_by_linear(answer.fastest) and not _is_torch(answer.fastest)):
+    if is_kernel(answer.fastest) or (_by_linear(answer.fastest) and not is_torch(answer.fastest)):
         return _file(answer.fastest)
     ours = _fastest_of_ours(answer)
-    return "linear" if ours is not None and _is_torch(ours) else torch_reason(answer)[1]
+    return "linear" if ours is not None and is_torch(ours) else torch_reason(answer)[1]
 
 
 def _fastest_of_ours(answer: Answer) -> Row | None:
@@ -334,7 +339,7 @@ def reason_lines(answer: Answer) -> Iterator[str]:
     if is_kernel(fastest):
         yield f"Why: {_cause(fastest)}."
         yield from (f"     {line}" for line in _next_lines(answer))
-    elif ours is not None and _is_torch(ours):
+    elif ours is not None and is_torch(ours):
         yield "Why: linear knows no kernel that wins, by the nearest sizes with kernels timed by name."
     elif ours is fastest:
         yield f"Why: {_cause(fastest)}."
@@ -421,12 +426,12 @@ def call_lines(problem: Product, row: Row) -> Iterator[str]:
         yield f"    from triton_vs_tilus.kernels_{row.language}.{_file(row)} import {names}"
     if is_kernel(row) and quantized:
         yield "    laid_out = lay_out(weight)  # once; of a common.quantization.GPTQWeight"
-    if is_kernel(row) or _is_torch(row):
-        weight = "  # a common.quantization.GPTQWeight" if quantized and _is_torch(row) else ""
+    if is_kernel(row) or is_torch(row):
+        weight = "  # a common.quantization.GPTQWeight" if quantized and is_torch(row) else ""
         yield f"    y = {expression(problem, row)}{weight}"
     elif written_in(row) not in LANGUAGES:
         yield f"    {row.contender}: see notes/references.md"
-    if quantized or problem.fields["layout"] != "nk" or epilogue == "scale" or _is_torch(row):
+    if quantized or problem.fields["layout"] != "nk" or epilogue == "scale" or is_torch(row):
         return
     if written_in(row) in LANGUAGES:
         if is_kernel(row):
@@ -452,7 +457,7 @@ def expression(problem: Product, row: Row) -> str:
         bias = ", bias=bias" if has_bias else ""
         fused = f", epilogue=Epilogue.{epilogue.upper()}" if epilogue != "none" else ""
         return f"matmul(x, {weight}{bias}{fused}{wider}{variant})"
-    if written_in(row) in LANGUAGES and not _is_torch(row):
+    if written_in(row) in LANGUAGES and not is_torch(row):
         return _linear_call(problem)
     product = f"torch.addmm(bias, x, {weight}{wider})" if has_bias else f"torch.mm(x, {weight}{wider})"
     return f"torch.{IN_TORCH.get(activation, activation)}({product})" if activation else product

@@ -804,8 +804,8 @@ function download() {
 
 // Behind the # stand the section, if any, and what was chosen beside what the page opens with, so that a link shows it
 // again: "#rows&m=16&file=h200/crossover".
-const KEPT = ["m", "n", "k", "op", "dtype", "layout", "epilogue", "clock", "language", "file", "heat-clock", "sweep",
-  "pair", "rung", "verdict", "sure", "note", "search"];
+const KEPT = ["m", "n", "k", "op", "dtype", "layout", "epilogue", "clock", "language", "device", "file", "heat-clock",
+  "sweep", "pair", "rung", "verdict", "sure", "note", "search"];
 const CHECKS = ["deterministic", "every"];
 const FOLLOWERS = ["sweep", "pair", "rung", "note"];  // a choice in the heat map sets them
 const anchor = () => location.hash.slice(1).split("&").find((part) => part && !part.includes("=")) ?? "";

@@ -42,6 +42,8 @@ from triton_vs_tilus.common.w4a16 import W4A16Matmul
 # Beside the notes, which it links to.
 PATH = queries.ROOT / "notes" / "index.html"
 FIRST = "router-nk"
+# Of bench/references/chain.py: the variant names the language of the product in them.
+CHAINS = tuple(f"torch/chain.{language.value}" for language in LANGUAGES)
 # As common.kernel.MatmulConfig prints.
 CONFIG = "Config: block M x N x K, s split of K, w warps, p pipeline stages."
 DIGITS = 9  # behind the point: page.js rounds once more, to what Python shows of the row itself
@@ -269,14 +271,18 @@ def _row(row: Row, problem: int, noises: Sequence[float], strings: _Strings) -> 
             noise = noises.index(queries.noise(row, clock))
             figures[clock] = [*map(_rounded, times), strings[timing.verdict], floor, noise]
     command = strings[row.command.replace(row.contender, "{}")]
-    flags = (int(contends), int(row.not_searched))
+    flags = (int(contends), int(row.not_searched or answer.borrows(row)))
     return [problem, *(strings[text] for text in texts), command, *flags, figures]
 
 
 def _language(row: Row) -> str:
-    """Of a module of torch that runs kernels of one language, 'torch/linear.tilus', that language."""
-    variant = row.variant.partition("_")[0]
-    return variant if row.contender.startswith("torch/") and variant in LANGUAGES else row.language
+    """Of a module of torch that runs kernels of one language, 'torch/linear.tilus' or 'torch/chain.tilus_prefetch', that
+    language; torch where `linear` took torch, whose time tells nothing of a language."""
+    if answer.is_torch(row):
+        return Language.TORCH.value
+    if row.contender.startswith(CHAINS):
+        return row.variant.removesuffix("_prefetch")
+    return answers.written_in(row)
 
 
 def _device_answers(answering: Files, files: Files, strings: _Strings) -> dict[str, Any]:
