@@ -68,6 +68,7 @@ def update_docs() -> None:
 
 def show(args: argparse.Namespace, rows: Sequence["Row"], old: Sequence["Row"]) -> ExitCode:
     """Writes and prints what is asked for. Raises UsageError."""
+    from triton_vs_tilus.bench.rows import regression
     from triton_vs_tilus.bench.show import matrix, plots, tables
 
     devices = dict.fromkeys(row.environment.device for row in rows)
@@ -75,8 +76,10 @@ def show(args: argparse.Namespace, rows: Sequence["Row"], old: Sequence["Row"]) 
     if len(devices) > 1 and is_shown:
         raise UsageError(f"FILE is of {' and of '.join(devices)}; accepted: of one GPU, as times of two do not compare")
     out = tables.console(verbose=args.verbose)
-    write_files(args, rows)
     try:
+        if args.against:
+            regression.refuse_other_devices(rows, old)
+        write_files(args, rows)
         if args.plot:
             for path in plots.write(rows, args.plot):
                 out.print(str(path), markup=False)

@@ -362,6 +362,19 @@ def test_a_limit_with_nothing_to_hold_against_it_is_an_error(journal, tmp_path, 
     assert "no row in common" in on_stderr(capsys)
 
 
+def test_files_of_two_gpus_are_not_held_against_each_other(journal, tmp_path, capsys):
+    away = row(VECTOR, 1, 6.0)
+    away.environment = replace(away.environment, device="NVIDIA H100")
+    for name, rows in (("away", [away]), ("both", [row(VECTOR, 1, 6.0), away])):
+        tables.write_json(rows, tmp_path / f"{name}.json")
+    files = [str(tmp_path / "away.json"), str(tmp_path / "both.json")]
+    for new, old in ((str(journal), files[0]), (files[1], str(journal)), (str(journal), files[1])):
+        written = tmp_path / "rows.csv"
+        assert run_command(report.main, [new, "--against", old, "--csv", str(written)]) == 2
+        assert "--against: rows are of NVIDIA H" in on_stderr(capsys) and not written.exists()
+    assert run_command(report.main, [files[0], "--against", files[0]]) == 0
+
+
 @pytest.mark.parametrize("percent", ["nan", "inf", "-1", "five"])
 def test_a_limit_is_a_finite_number(journal, percent, capsys):
     assert run_command(report.main, [str(journal), "--against", str(journal), f"--fail-over={percent}"]) == 2

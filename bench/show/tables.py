@@ -27,7 +27,7 @@ from triton_vs_tilus.bench.rows.queries import (
     leading_timing,
     passed,
 )
-from triton_vs_tilus.bench.rows.regression import Change, changes, regressions
+from triton_vs_tilus.bench.rows.regression import Change, changes, refuse_other_devices, regressions
 from triton_vs_tilus.bench.rows.row import (
     BASELINE,
     PASSED,
@@ -658,8 +658,10 @@ def readme_table(
 def show_changes(out: Console, new: Sequence[Row], old: Sequence[Row], fail_over: float | None) -> bool:
     """Prints two files row by row; returns whether any row is slower by more than `fail_over` percent, or broken.
 
-    Raises ValueError where a limit is given and the files have no row in common but the baseline's.
+    Raises ValueError where the rows are not of one device, and where a limit is given and the files have no row in
+    common but the baseline's.
     """
+    refuse_other_devices(new, old)
     known = between_runs(new[0].environment.device) if new else {}
     found = changes(new, old, known)
     if fail_over is not None and all(change.verdict == "baseline" for change in found):
