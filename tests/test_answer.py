@@ -509,6 +509,8 @@ def test_other_clocks_that_the_very_problem_was_timed_with_are_named():
     assert found.other_clocks == ("--clock cold",)
     assert "Recorded at this shape with --clock cold." in list(screen(ROUTER, found, None))
     assert answers.answer(near, "graph", files=files).other_clocks == ()
+    with pytest.raises(ValueError, match=r"--clock warm; .*\. Recorded at this shape with --clock cold\.$"):
+        answers.answer(ROUTER, "warm", files=files)
     kn, relu = (replace(ROUTER, layout=Layout.KN, epilogue=end) for end in (Epilogue.NONE, Epilogue.RELU))
     of_kn = {Path("made/rows.jsonl"): [*both(kn, "cold"), *both(relu, "graph")]}
     taken, instead = answers.answered(kn, "graph", files=of_kn)
@@ -590,6 +592,7 @@ def test_the_screen_is_narrow_and_its_call_is_the_kernels(capsys):
         (["16x512x512", "--op", "w4a16", "--layout", "kn"], "--layout is kn; accepted: none with --op w4a16"),
         (["16x256x7168-bf16-nk", "--layout", "kn"], "--layout is kn; accepted: none with a problem's name"),
         (["-1x2x3"], "shape is '-1x2x3'; accepted: MxNxK"),
+        ([f"16x256x1{'0' * 400}"], "K is 1000000000... of 401 digits; accepted: at most 10 digits"),
         (["--op", "w4a15", "16x512x512"], "--op is w4a15; accepted: matmul, w4a16"),
         (["16x256x7168-bf18"], "problem is '16x256x7168-bf18', its dtype 'bf18'; accepted: bf16, fp16, fp32"),
         (["16x256x7168-bf16"], "problem is '16x256x7168-bf16', without a layout; accepted: kn, nk"),

@@ -246,6 +246,12 @@ def test_what_was_not_recorded_is_said_as_the_command_says_it(shown, capsys):
     )
     assert kinds.partition("there are: ")[2] in said and beside.startswith("Recorded at this shape with ")
     assert said.endswith(beside)
+    ask(shown, "64x64x16384", {"dtype": "bf16", "layout": "kn", "epilogue": "relu", "clock": "warm"})
+    words = ["64x64x16384", "--layout", "kn", "--epilogue", "relu", "--clock", "warm"]
+    assert run_command(command.main, words) == ExitCode.USAGE
+    _, _, *hints = shown.locator("#answered > p").all_inner_texts()
+    assert hints[0] == "Recorded at this shape with --clock cold, --clock graph."
+    assert " ".join(capsys.readouterr().err.split()).endswith(" ".join(hints))
 
 
 def test_sizes_that_nothing_can_be_said_of_are_told(shown):
@@ -254,6 +260,9 @@ def test_sizes_that_nothing_can_be_said_of_are_told(shown):
     assert shown.get_attribute("#m", "aria-invalid") == "true" and not shown.is_visible("#measure")
     shown.fill("#m", "")
     assert shown.inner_text("#answered") == "M is empty."
+    for many in ("12345678901", "1e300"):
+        shown.fill("#m", many)
+        assert shown.inner_text("#answered") == f"M is {many}; accepted: at most 10 digits."
     shown.fill("#m", "16")
     assert shown.get_attribute("#m", "aria-invalid") == "false" and shown.is_visible("#measure")
 

@@ -242,6 +242,13 @@ def test_a_shape_is_three_positive_integers():
             workloads.parse_shape(text)
 
 
+def test_a_size_has_at_most_ten_digits():
+    assert workloads.parse_shape(f"{'9' * 10}x1x1") == (10**10 - 1, 1, 1)
+    for text, told in (("16x12345678901x64", "N is 12345678901"), (f"{'1' * 5000}x1x1", "M is 1{10}... of 5000 digits")):
+        with pytest.raises(ValueError, match=f"^{told}; accepted: at most 10 digits$"):
+            workloads.parse_shape(text)
+
+
 def test_tokens_are_positive_integers():
     assert workloads.parse_tokens("1,16,64") == [1, 16, 64]
     for text in ("", "0", "1,,2", "1;2", "x"):

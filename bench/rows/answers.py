@@ -149,8 +149,10 @@ def answer(
         asked += [f"--language {name}" for name in languages if len(languages) < len(LANGUAGES)]
         asked += ["--deterministic"] * deterministic
         accepted = f"accepted, with the clocks: {kinds_of(of_one, problem.op)}"
-        if flags := other_flags(problem, products_by_shape(of_one)):
-            accepted += f". {recorded_with(flags)}"
+        clocks = other_clocks(problem, timing, languages, deterministic, of_one)
+        hints = map(recorded_with, (clocks, other_flags(problem, products_by_shape(of_one))))
+        told = " ".join(filter(None, hints))
+        accepted += f". {told}" if told else ""
         raise ValueError(f"no row is of {' '.join(asked)}; {accepted}")
     made = nearest(problem, timing, found, files, deterministic)
     if made.apart == 0:

@@ -136,7 +136,10 @@ function boxTable(lines, ...heads) {
 
 // What is wrong with the sizes, and of which: null where nothing is.
 function refused() {
-  const wrong = ["m", "n", "k"].find((id) => !(Number.isInteger(Number($(id).value)) && Number($(id).value) > 0));
+  const sizes = ["m", "n", "k"], size = (id) => Number($(id).value);
+  const large = sizes.find((id) => size(id) >= 10 ** D.mostDigits);
+  if (large) return [large, `${large.toUpperCase()} is ${$(large).value}; accepted: at most ${D.mostDigits} digits.`];
+  const wrong = sizes.find((id) => !(Number.isSafeInteger(size(id)) && size(id) > 0));
   if (wrong) return [wrong, $(wrong).value === "" ? `${wrong.toUpperCase()} is empty.` : "M, N and K are positive integers."];
   const odd = isFourBits() && ["n", "k"].find((id) => $(id).value % D.multiples[id]);
   return odd ? [odd, `${odd.toUpperCase()} is ${$(odd).value}; accepted with a weight of 4 bits: multiples of ${D.multiples[odd]}.`] : null;
@@ -194,9 +197,11 @@ function answerTo(asked) {
       break;
     }
   }
+  const byClock = clocks.map((clock) => `--clock ${clock}`).join(", ");
+  const recorded = [...(byClock ? [element("p", {}, `Recorded at this shape with ${byClock}.`)] : []), ...others];
   if (!taken) {
     return [element("p", { class: "winner" }, "Nothing recorded."),
-      flagged(`No row is of this kind and clock; there are: ${ofDevice().kinds[value("op")]}.`), ...others];
+      flagged(`No row is of this kind and clock; there are: ${ofDevice().kinds[value("op")]}.`), ...recorded];
   }
   const yours = bytesOfCopies(asked, value("dtype"));
   const there = bytesOfCopies(taken, taken[3]);
@@ -212,9 +217,7 @@ function answerTo(asked) {
   const far = apart >= D.far;
   const lines = [...(far ? [D.notNear] : []), ...head.map(text)].map((line, i) =>
     element("p", { class: i ? null : far ? "not-near" : "winner" }, ...breakable(line)));
-  const byClock = clocks.map((clock) => `--clock ${clock}`).join(", ");
-  const hint = apart === 0 && !instead.length ? []
-    : [...(byClock ? [element("p", {}, `Recorded at this shape with ${byClock}.`)] : []), ...others];
+  const hint = apart === 0 && !instead.length ? [] : recorded;
   return [
     ...instead,
     ...(far ? hint : []),

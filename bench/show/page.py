@@ -21,6 +21,7 @@ from triton_vs_tilus.bench.cli import CLOCKS, DTYPES, EPILOGUES, LAYOUTS
 from triton_vs_tilus.bench.recordings import RECORDINGS
 from triton_vs_tilus.bench.rows import answers, queries
 from triton_vs_tilus.bench.rows.row import PASSED, TEMPERATURES, TIMINGS, Row, TimingName
+from triton_vs_tilus.bench.shapes import MOST_DIGITS
 from triton_vs_tilus.bench.show import answer, ladder, matrix, resources
 from triton_vs_tilus.bench.show.claims.claim import VERDICTS
 from triton_vs_tilus.bench.show.claims.tables import recorded_table
@@ -127,6 +128,7 @@ def data(files: Files) -> dict[str, Any]:
         "otherRows": OTHER_ROWS,
         "widest": WIDEST,
         "multiples": answers.MULTIPLES,
+        "mostDigits": MOST_DIGITS,
         "files": [_file(path, rows, strings) for path, rows in files.items()],
         "asked": _asked(),
         "flags": [answers.flags_of(problem) for problem in _kinds().values()],
