@@ -241,6 +241,43 @@ def test_a_tie_is_no_measured_equality_and_says_what_shows_the_noise(monkeypatch
         assert "as fast" not in said and "(measured)" not in why.partition("More: ")[0]
 
 
+@pytest.mark.parametrize(
+    ("others", "told"),
+    [
+        ({"triton/atomic": 8.4}, "Not told apart (two runs differ by up to 10.0 %): triton/atomic."),
+        ({"triton/atomic": 9.0}, "Not told apart (intervals overlap): triton/atomic."),
+        (
+            {"triton/atomic": 8.4, "triton/cluster": 9.0},
+            "Not told apart (two runs differ by up to 10.0 %, or intervals overlap): triton/atomic, triton/cluster.",
+        ),
+    ],
+)
+def test_who_is_behind_by_more_than_the_noise_is_not_told_apart_by_intervals(others, told, monkeypatch):
+    monkeypatch.setattr(queries, "between_runs", lambda device: {"cold": 0.1})
+    rows = [made(BASELINE, 12.0), made(VECTOR, 8.0), *(made(name, us) for name, us in others.items())]
+    for one in rows[2:]:
+        one.timing["cold"] = msgspec.structs.replace(one.timing["cold"], speedup_high=1.6)
+    said = " ".join(said_of(*rows).split())
+    assert f"{told} Recorded " in said
+    assert ("not told apart: intervals overlap." in said) is (len(others) == 1 and "8.4" not in str(others))
+
+
+def test_how_far_runs_by_another_clock_lie_apart_is_not_said_of_this_one(monkeypatch):
+    monkeypatch.setattr(queries, "between_runs", lambda device: {"graph": 0.05})
+    said = said_of(made(BASELINE, 12.0), made(VECTOR, 8.0), made("triton/atomic", 8.1))
+    assert "Not told apart (two runs by another clock differ by up to 5.0 %): triton/atomic." in said
+
+
+def test_the_baseline_heads_where_the_least_median_is_no_speed_up():
+    first = made(VECTOR, 11.9)
+    first.timing["cold"] = msgspec.structs.replace(first.timing["cold"], speedup=0.97, speedup_low=0.94)
+    said = said_of(made(BASELINE, 12.0), first, made("triton/atomic", 12.05))
+    head, _, rest = said.partition("\n")
+    assert head == "torch.mm: 12.0 us. No kernel asked for is faster."
+    assert re.match(rf"Not told apart \(.*\): {VECTOR}, triton/atomic\.", rest)
+    assert "    y = torch.mm(x, weight.T)\n" in said and "import matmul" not in said
+
+
 def test_where_torch_wins_the_call_is_torchs():
     took = msgspec.structs.replace(made("torch/linear.triton", 11.99), message=f"{BASELINE}: no kernel is known to win")
     said = said_of(made(BASELINE, 12.0), took)

@@ -219,6 +219,11 @@ def ask(shown, shape, flags):
         ("32x256x7168", {"device": "h100-80gb-hbm3"}),
         ("64x64x16384", {"device": "h100-80gb-hbm3", "clock": "graph"}),
         ("16x8192x8192", {"device": "h100-80gb-hbm3"}),
+        ("32x256x7168", {"device": "h100-80gb-hbm3", "clock": "warm"}),
+        ("4096x4096x14336", {"layout": "kn", "dtype": "fp16", "clock": "graph"}),
+        ("33x256x7168", {"epilogue": "sigmoid"}),
+        ("32x160x5120", {"epilogue": "relu"}),
+        ("64x64x9000", {"epilogue": "bias"}),
     ],
 )
 def test_the_box_says_what_the_command_says(form, capsys, shape, flags):
@@ -524,6 +529,12 @@ def test_what_is_within_noise_has_no_shade(shown, view):
     share = f"{queries.between_runs('NVIDIA H200')['cold']:.1%}".replace("%", " %")
     assert f"{share} between runs (cold L2)" in shown.inner_text("#heat")
     assert f"NVIDIA H200: cold {share}, graph " in shown.inner_text("#method")
+    known = queries.between_runs("NVIDIA H100 80GB HBM3")
+    assert "warm" not in known
+    shown.select_option("#file", "h100-80gb-hbm3/router-other-gpu")
+    shown.select_option("#heat-clock", "warm")
+    share = f"{max(known.values()):.1%}".replace("%", " %")
+    assert f"{share} between runs by another clock (warm L2 was not run twice)." in shown.inner_text("#heat")
 
 
 def test_each_section_says_what_it_follows_and_does_so(shown):

@@ -75,7 +75,9 @@ class Answer:
 
     @property
     def fastest(self) -> Row:
-        return self.rows[0]
+        """The one with the least median; the baseline where that one's speed-up, by paired rounds, is none."""
+        first = self.rows[0]
+        return self.baseline if first.timing[self.timing].speedup < 1 else first
 
     @property
     def baseline(self) -> Row:
@@ -90,8 +92,10 @@ class Answer:
 
     @property
     def joint(self) -> tuple[Row, ...]:
-        """The fastest, and those that it does not lead."""
-        return tuple(row for row in self.rows if not queries.leads(self.fastest, row, self.timing))
+        """The fastest, and then those that it does not lead."""
+        lead = self.fastest
+        others = (row for row in self.rows if row is not lead and not queries.leads(lead, row, self.timing))
+        return lead, *others
 
     @property
     def runner_up(self) -> Row | None:

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
@@ -115,18 +115,27 @@ def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
         speedup = fastest.timing[answer.timing].speedup
         yield f"{_named(fastest)}: {answer.us(fastest):.1f} us, {speedup:.2f}x {of_torch}."
     others = (row for row in answer.joint if row is not fastest)
-    joint = [_named(row) for row in others if not (is_torch(row) and is_torch(fastest))]
+    joint = [row for row in others if not (is_torch(row) and is_torch(fastest))]
     if joint:
         more = f" and {len(joint) - MOST_NAMED} more" if len(joint) > MOST_NAMED else ""
-        yield f"Not told apart ({_noise(answer)}): {', '.join(joint[:MOST_NAMED])}{more}."
+        yield f"Not told apart ({_noise(answer, joint)}): {', '.join(map(_named, joint[:MOST_NAMED]))}{more}."
 
 
-def _noise(answer: Answer) -> str:
-    """The share that a lead has to exceed, by the larger of what shows that: two runs of one config, or this run of
-    the baseline under two names."""
-    share = queries.noise(answer.fastest, answer.timing)
-    shown_by = "noise of that run:" if share == answer.fastest.noise.get(answer.timing) else "two runs differ by up to"
-    return f"{shown_by} {100 * share:.1f} %"
+def _noise(answer: Answer, joint: Sequence[Row]) -> str:
+    """Why the fastest does not lead these: the share that a lead has to exceed, by the larger of what shows that, two
+    runs of one config or this run of the baseline under two names; or, where one is behind by more, the intervals."""
+    fastest, timing = answer.fastest, answer.timing
+    share = queries.noise(fastest, timing)
+    behind = sum(answer.us(row) > answer.us(fastest) * (1 + share) for row in joint)
+    if behind == len(joint):
+        return "intervals overlap"
+    if share == fastest.noise.get(timing):
+        shown_by = "noise of that run:"
+    elif timing in queries.between_runs(fastest.environment.device):
+        shown_by = "two runs differ by up to"
+    else:
+        shown_by = "two runs by another clock differ by up to"
+    return f"{shown_by} {100 * share:.1f} %{', or intervals overlap' if behind else ''}"
 
 
 def source_line(answer: Answer) -> str:
@@ -195,8 +204,8 @@ def beside_lines(answer: Answer, language: str | None) -> Iterator[str]:
 
 def cells(answer: Answer, language: str | None) -> list[tuple[str, str, str, str]]:
     """CELLS of the fastest, the best of each language, of the references and of what torch offers, and of cuBLAS, each
-    once, then of the floor and the languages that were not timed with this clock. All were timed together, so that
-    none takes less time than the fastest."""
+    once, by their times, then of the floor and the languages that were not timed with this clock. All were timed
+    together."""
     baseline = answer.baseline
     made: list[tuple[str, str, str, str]] = []
     for label, row in sorted(_labeled(answer, language), key=lambda one: answer.us(one[1])):
@@ -380,7 +389,7 @@ def _next_lines(answer: Answer) -> Iterator[str]:
 
 def _lead(answer: Answer, row: Row) -> str:
     if row in answer.joint:
-        return f"not told apart: {_noise(answer)}"
+        return f"not told apart: {_noise(answer, [row])}"
     return f"{answer.lead_over(row):.2f}x as long (measured)"
 
 

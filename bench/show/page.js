@@ -399,8 +399,9 @@ function showFile(problem, protocol) {
     options(select, clocks, clocks.map((clock) => D.clocks[clock]));
     select.value = state.clock;
   }
-  const between = `${fixed(100 * state.file.betweenRuns[state.clock], 1)} %`;
-  $("between").textContent = `${between} between runs (${D.clocks[state.clock]})`;
+  const [share, ownClock] = state.file.betweenRuns[state.clock];
+  const runs = ownClock ? `runs (${D.clocks[state.clock]})` : `runs by another clock (${D.clocks[state.clock]} was not run twice)`;
+  $("between").textContent = `${fixed(100 * share, 1)} % between ${runs}`;
   filtered();
 }
 

@@ -227,7 +227,7 @@ def _file(path: Path, rows: Sequence[Row], strings: _Strings) -> dict[str, Any]:
         "op": rows[0].problem.op,
         "clocks": [clock for clock in CLOCKS if any(clock in row.timing for row in latest)],
         "noise": [round(noise, DIGITS) for noise in noises],
-        "betweenRuns": {clock: queries.run_to_run(between, clock) for clock in CLOCKS},
+        "betweenRuns": {clock: [queries.run_to_run(between, clock), int(clock in between)] for clock in CLOCKS},
         "sweeps": [
             [sweep.axis, [places[problem.name] for problem in sweep.problems]] for sweep in queries.sweeps(latest)
         ],
