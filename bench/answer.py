@@ -5,9 +5,9 @@
     python bench/answer.py 16x8192x8192 --op w4a16
     python bench/answer.py 16x256x7168-bf16-nk
 
-Times are those of the nearest problem that was recorded, and the answer says how far that is. Where none is near and
-the sizes were recorded with another layout or epilogue, the answer is of that, and says so. Needs no GPU. With one,
---measure times the few that the answer names at the very problem, by bench/compare.py.
+Times are those of the nearest problem that was recorded, and the answer says how far that is. Where none is near, and
+these sizes or near ones were recorded with another layout or epilogue, the answer is of that, and says so. Needs no
+GPU. With one, --measure times the few that the answer names at the very problem, by bench/compare.py.
 """
 
 import argparse

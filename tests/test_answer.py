@@ -580,7 +580,25 @@ def test_the_very_sizes_with_other_flags_answer_where_nothing_near_was_recorded(
     with pytest.raises(ValueError, match="no row is of"):  # another precision is no answer
         answers.answered(single, files=files)
     with pytest.raises(ValueError, match="no row is of"):
-        answers.answered(replace(asked, n=32, epilogue=Epilogue.SILU), files=files)
+        answers.answered(replace(asked, n=8, epilogue=Epilogue.SILU), files=files)
+
+
+def test_near_sizes_with_other_flags_answer_where_nothing_near_was_recorded_with_those_asked_for():
+    kinds = [ROUTER, Matmul(32, 512, 7168, layout=Layout.KN), Matmul(64, 256, 7168, layout=Layout.KN)]
+    files = {Path("made/rows.jsonl"): [made(name, 9.0, of) for of in kinds for name in (BASELINE, VECTOR)]}
+    asked = replace(ROUTER, m=64, epilogue=Epilogue.RELU)
+    taken, found = answers.answered(asked, files=files)
+    assert found.fastest.problem.name == kinds[2].name and found.apart == 0  # the very sizes go before near ones
+    asked = replace(ROUTER, m=31, epilogue=Epilogue.RELU)
+    taken, found = answers.answered(asked, files=files)
+    assert found.fastest.problem.name == ROUTER.name and 0 < found.apart < answers.FAR
+    said = " ".join(" ".join(screen(taken, found, None, asked)).split())
+    assert said.startswith("Nothing near this shape is recorded with --layout nk --epilogue relu. A shape near it is ")
+    assert "near it is recorded with --layout nk: this is that answer." in said and NOT_NEAR not in said
+    assert "Recorded at 32x256x7168 (you asked 31x256x7168), cold L2. Its M is 1 more than yours." in said
+    assert "torch.relu(" in said
+    with pytest.raises(ValueError, match="no row is of"):
+        answers.answered(replace(asked, m=4), files=files)
 
 
 def test_the_shape_without_flags_is_answered_by_the_rows_that_it_has(capsys):

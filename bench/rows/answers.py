@@ -173,8 +173,8 @@ def answered(
     device: str | None = None,
     files: Files | None = None,
 ) -> tuple[Product, Answer]:
-    """The problem itself and its `answer`; or, where nothing near it was recorded and its very sizes were with another
-    layout or epilogue, the first such problem that these arguments have rows of, and the answer to that one. Raises
+    """The problem itself and its `answer`; or, where nothing near it was recorded, the nearest that was with another
+    layout or epilogue and that these arguments have rows of, if that is near, and the answer to that one. Raises
     ValueError as `answer` does."""
     files = queries.recorded() if files is None else files
     of_one = of_device(files, device)
@@ -190,11 +190,12 @@ def answered(
     made = nearest_of(problem)
     if made is None or made.apart >= FAR:
         by_shape = products_by_shape(of_one)
-        for other in with_other_flags(problem, by_shape):
-            there = nearest_of(other)
-            if there is not None and there.apart == 0:
-                clocks = other_clocks(problem, timing, languages, deterministic, of_one)
-                return other, replace(there, other_flags=other_flags(problem, by_shape), other_clocks=clocks)
+        others = ((other, nearest_of(other)) for other in with_other_flags(problem, by_shape))
+        near = [(other, there) for other, there in others if there is not None and there.apart < FAR]
+        if near:
+            other, there = min(near, key=lambda one: one[1].apart)  # of equally near ones the first
+            clocks = other_clocks(problem, timing, languages, deterministic, of_one)
+            return other, replace(there, other_flags=other_flags(problem, by_shape), other_clocks=clocks)
     return problem, made or answer(problem, *asked)  # where there is none, it says why
 
 
@@ -327,13 +328,14 @@ def other_clocks(
 def with_other_flags(
     problem: Product, recorded: Mapping[tuple[int, ...], Iterable[ProblemRecord]]
 ) -> tuple[Product, ...]:
-    """Matmuls of the same sizes and precision that were recorded with another layout or epilogue. Those come first that
-    have an epilogue as the problem has, whichever, or as it have none: cuBLAS takes a second launch for any. Then what
-    differs in one of both, then by the flags that ask for them. recorded: as products_by_shape gives them."""
+    """Matmuls of the same sizes and precision with another layout or epilogue that was recorded, at whichever sizes.
+    Those come first that have an epilogue as the problem has, whichever, or as it have none: cuBLAS takes a second
+    launch for any. Then what differs in one of both, then by the flags that ask for them. recorded: as
+    products_by_shape gives them."""
     if problem.op != MATMUL:
         return ()
     found: dict[str, tuple[bool, int, str, Product]] = {}
-    for record in recorded.get(tuple(problem.fields[size] for size in SIZES), ()):
+    for record in (record for of_shape in recorded.values() for record in of_shape):
         if record.op != MATMUL or _flags_of_record(record) is None:
             continue
         changed = {name: record.fields[name] for name in ("layout", "epilogue")}

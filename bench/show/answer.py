@@ -28,10 +28,12 @@ MOST_NAMED = 4  # of those that are not told apart from the fastest
 LEAST_WIDTH = 16  # characters of a column that is wrapped
 LEAST_FAR = 0.05  # of a size, from where the times of it are told, and not the difference
 NOT_NEAR = "No recorded shape is near yours: --measure, on a GPU, times it. The nearest, for orientation only:"
-INSTEAD = (
-    "Nothing near this shape is recorded with {asked}. It is recorded with {flags}: this is that answer. "
+# By whether the very sizes were recorded so, or others near them.
+INSTEAD = {
+    exact: f"Nothing near this shape is recorded with {{asked}}. {what} recorded with {{flags}}: this is that answer. "
     "Its call has that layout, and your epilogue."
-)
+    for exact, what in ((True, "It is"), (False, "A shape near it is"))
+}
 OTHER_COPIES = "Rows of yours are copied by {yours} bytes at a time, of that one by {there} (notes/cliffs.md)."
 UNPACKED = (
     "A weight is unpacked once for each {rows} rows, in most tiles. Times for your M: {yours}, for its M: {there} "
@@ -75,7 +77,7 @@ def screen(problem: Product, answer: Answer, language: str | None, asked: Produc
     asked: where another problem is answered instead, as rows.answers.answered chooses it."""
     far = answer.apart >= FAR
     if asked is not None and asked is not problem:
-        said = INSTEAD.format(asked=flags_of(asked) or kind_of(asked), flags=flags_of(problem))
+        said = INSTEAD[answer.apart == 0].format(asked=flags_of(asked) or kind_of(asked), flags=flags_of(problem))
         yield from wrap(said, WIDTH, break_on_hyphens=False)
     others = [recorded_with(answer.other_clocks), recorded_with(answer.other_flags)]
     hints = [line for told in others for line in wrap(told, WIDTH, break_on_hyphens=False)]

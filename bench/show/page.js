@@ -89,9 +89,9 @@ function howFar(asked, sizes) {
   }).join(" ");
 }
 
-// As common/distance.py has it; the layout is that of the kind that is asked for.
-function bytesOfCopies([, n, k], dtype) {
-  const elements = $("layout").value === "kn" && !isFourBits() ? [n, k] : [k];
+// As common/distance.py has it; the layout is that of the kind, which a weight of 4 bits for fp32 is none of.
+function bytesOfCopies([, n, k], dtype, kind) {
+  const elements = D.flags[kind]?.startsWith("--layout kn") ? [n, k] : [k];
   const whole = (bytes) => elements.every((size) => size * (dtype === "fp32" ? 4 : 2) % bytes === 0);
   let bytes = D.widest;
   while (!whole(bytes)) bytes /= 2;
@@ -165,11 +165,11 @@ function answered() {
 }
 
 // [how far, the answer] of the nearest of a kind's.
-function nearestOf(found, asked) {
+function nearestOf(found, asked, kind) {
   let apart = Infinity, taken = null;
-  const yours = bytesOfCopies(asked, $("dtype").value);
+  const yours = bytesOfCopies(asked, $("dtype").value, kind);
   for (const entry of found) {
-    const distance = gap(entry, asked, bytesOfCopies(entry, entry[3]) !== yours);
+    const distance = gap(entry, asked, bytesOfCopies(entry, entry[3], kind) !== yours);
     const better = distance === apart && entry[3] === $("dtype").value && taken[3] !== $("dtype").value;
     if (distance < apart || better) [apart, taken] = [distance, entry];
   }
@@ -185,17 +185,17 @@ function answerTo(asked) {
   const clocks = Object.keys(D.clocks).filter((clock) => clock !== value("clock") && atSizes(of(kind, clock)).length);
   const beside = ofDevice().recordedWith[asked.join("x")]?.[kind];
   const others = beside === undefined || !text(beside) ? [] : [flagged(text(beside))];
-  let [apart, taken] = nearestOf(of(kind), asked);
-  let instead = [];
+  let [apart, taken] = nearestOf(of(kind), asked, kind);
+  let instead = [], answeredKind = kind;
   if (apart >= D.far) {  // as rows/answers.py's answered
-    for (const other of ofDevice().instead[asked.join("x")]?.[kind] ?? []) {
-      const [, there] = nearestOf(atSizes(of(other)), asked);
-      if (!there) continue;
-      [apart, taken] = [0, there];
-      const [before, after] = D.insteadOf.replace("{asked}", D.flags[kind]).split("{flags}");
-      instead = [element("p", { class: "instead" }, before, flagsButton(D.flags[other]), after)];
-      break;
+    for (const other of ofDevice().instead[kind] ?? []) {
+      const [distance, there] = nearestOf(of(other), asked, other);
+      if (distance < Math.min(apart, D.far)) [apart, taken, answeredKind] = [distance, there, other];
     }
+  }
+  if (answeredKind !== kind) {
+    const [before, after] = D.insteadOf[Number(apart === 0)].replace("{asked}", D.flags[kind]).split("{flags}");
+    instead = [element("p", { class: "instead" }, before, flagsButton(D.flags[answeredKind]), after)];
   }
   const byClock = clocks.map((clock) => `--clock ${clock}`).join(", ");
   const recorded = [...(byClock ? [element("p", {}, `Recorded at this shape with ${byClock}.`)] : []), ...others];
@@ -203,8 +203,8 @@ function answerTo(asked) {
     return [element("p", { class: "winner" }, "Nothing recorded."),
       flagged(`No row is of this kind and clock; there are: ${ofDevice().kinds[value("op")]}.`), ...recorded];
   }
-  const yours = bytesOfCopies(asked, value("dtype"));
-  const there = bytesOfCopies(taken, taken[3]);
+  const yours = bytesOfCopies(asked, value("dtype"), answeredKind);
+  const there = bytesOfCopies(taken, taken[3], answeredKind);
   const copies = there === yours ? [] : [element("p", {}, D.otherCopies.replace("{yours}", yours).replace("{there}", there))];
   const [unpacked, unpackedThere] = [asked[0], taken[0]].map((m) => Math.ceil(m / D.rowsUnpacked));
   if (isFourBits() && unpacked !== unpackedThere) {

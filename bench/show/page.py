@@ -121,7 +121,7 @@ def data(files: Files) -> dict[str, Any]:
         "far": answers.FAR,
         "leastFar": answer.LEAST_FAR,
         "notNear": answer.NOT_NEAR,
-        "insteadOf": answer.INSTEAD,
+        "insteadOf": [answer.INSTEAD[exact] for exact in (False, True)],
         "otherCopies": answer.OTHER_COPIES,
         "unpacked": answer.UNPACKED,
         "rowsUnpacked": answer.ROWS_UNPACKED,
@@ -330,18 +330,14 @@ def _recorded_with(answering: Files, strings: _Strings) -> Iterator[tuple[str, l
         yield "x".join(map(str, shape)), [strings[line] for line in lines]
 
 
-def _instead(answering: Files) -> Iterator[tuple[str, dict[int, list[int]]]]:
-    """By 'MxNxK' of what was recorded, and by the place in _kinds of what is asked for, the places of what
-    rows.answers.answered may answer instead, in its order."""
+def _instead(answering: Files) -> Iterator[tuple[int, list[int]]]:
+    """By the place in _kinds of what is asked for, the places of what rows.answers.answered may answer instead, in its
+    order."""
     by_shape, places = answers.products_by_shape(answering), {kind: index for index, kind in enumerate(_kinds())}
-    for shape in sorted(by_shape):
-        m, n, k = shape
-        found = {}
-        for index, problem in enumerate(_kinds().values()):
-            others = answers.with_other_flags(replace(problem, m=m, n=n, k=k), by_shape)
-            if others:
-                found[index] = [places[answers.kind_of(other)] for other in others]
-        yield "x".join(map(str, shape)), found
+    for index, problem in enumerate(_kinds().values()):
+        others = answers.with_other_flags(problem, by_shape)
+        if others:
+            yield index, [places[answers.kind_of(other)] for other in others]
 
 
 def _columns(files: Files) -> dict[str, dict[str, str]]:
