@@ -586,6 +586,26 @@ def test_one_problem_of_two_contradicts_what_is_said_of_all():
     assert by_rule("Where K divides poorly", poor).verdict == CONTRADICTED
 
 
+@pytest.mark.parametrize(
+    ("within", "between", "told"),
+    [
+        (0.0, {}, "ahead on 1 of 1"),
+        (0.06, {}, "ahead on 0 of 1, 1 tie"),
+        (0.0, {"cold": 0.06}, "ahead on 0 of 1, 1 tie"),
+        (0.04, {"cold": 0.04}, "ahead on 1 of 1"),
+        (0.0, {"warm": 0.04, "graph": 0.06}, "ahead on 0 of 1, 1 tie"),  # cold was not run twice
+    ],
+)
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_lead_exceeds_the_noise_of_its_run_and_what_two_runs_differ_by(within, between, told, behind, monkeypatch):
+    """Times 5 % apart, whose intervals do not overlap."""
+    monkeypatch.setattr(queries, "between_runs", lambda device: between)
+    rows = [replace(row(name, us=us), noise={"cold": within}) for name, us in ((OP, 8.4), (ATOMIC, 8.0))]
+    pair = (OP, ATOMIC) if behind else (ATOMIC, OP)
+    measured = rules.Ahead(*pair).finding(evidence(rows).rows).measured
+    assert measured.partition("), ")[2] == (told.replace("ahead on 1", "ahead on 0") if behind else told)
+
+
 def test_a_suspicious_row_is_no_evidence():
     rows = on_suite(listed.EPILOGUE, {VECTOR: 1.4, OP: 1.3})
     assert judged("With ReLU, the vector", rows).verdict == CONFIRMED
@@ -606,8 +626,8 @@ def test_where_splitting_stops_paying():
     for made in rows:
         if made.contender == listed.VECTOR:
             speedup = 1.3 if made.problem.m <= 256 and made.problem.k >= 2048 else 0.8
-            interval = {"speedup_low": speedup - 0.01, "speedup_high": speedup + 0.01}
-            made.timing["cold"] = replace(made.timing["cold"], speedup=speedup, **interval)
+            figures = {"speedup_low": speedup - 0.01, "speedup_high": speedup + 0.01, "median_us": 10.0 / speedup}
+            made.timing["cold"] = replace(made.timing["cold"], speedup=speedup, **figures)
     finding = by_rule("Decompose-K does not pay", rows)
     told = "at K = 8192 ahead of torch.mm up to M = N = 256, at M = N = 64 from K = 2048"
     assert finding == Finding(told, CONFIRMED, 19)

@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from triton_vs_tilus.bench.rows.queries import noise
 from triton_vs_tilus.bench.rows.row import PASSED, TIMINGS, Launch, Row, Stage, TimingName, TimingRecord
 
 NO_ROWS = "no rows"
@@ -65,7 +66,7 @@ def _by_time(lines: list[dict[str, object]]) -> pd.DataFrame:
 SHARED = ["workload", "problem", "m", "n", "k", "dtype", "contender", "protocol", "config", "status", "message"]
 SHARED += ["device", "torch", "triton", "time"]
 OF_ROWS = ["row", "config_source", "not_searched", "bitwise_equal", "times_torch", "workspace_bytes", "launches"]
-OF_ROWS += ["measurement", "timing", "median_us", "speedup", "speedup_low", "speedup_high", "times_floor"]
+OF_ROWS += ["measurement", "timing", "median_us", "speedup", "speedup_low", "speedup_high", "times_floor", "noise"]
 FIGURES = ("median_us", "speedup", "speedup_low", "speedup_high", "times_floor")
 
 
@@ -89,18 +90,21 @@ def _lines_of_row(number: int, row: Row) -> list[dict[str, object]]:
         "launches": row.launches,
         "measurement": row.measurement[1],
     }
-    return _by_timing(whole, row.timing) or [whole | dict.fromkeys(["timing", *FIGURES])]
+    lines = [line | {"noise": noise(row, timing)} for timing, line in _by_timing(whole, row.timing).items()]
+    return lines or [whole | dict.fromkeys(["timing", *FIGURES, "noise"])]
 
 
 def _lines_of_stage(stage: Stage) -> list[dict[str, object]]:
-    return _by_timing(_shared(stage) | {"stage": stage.stage}, stage.timing)
+    return list(_by_timing(_shared(stage) | {"stage": stage.stage}, stage.timing).values())
 
 
-def _by_timing(whole: dict[str, object], timings: Mapping[TimingName, TimingRecord]) -> list[dict[str, object]]:
-    return [
-        whole | {"timing": timing} | {name: getattr(record, name) for name in FIGURES}
+def _by_timing(
+    whole: dict[str, object], timings: Mapping[TimingName, TimingRecord]
+) -> dict[TimingName, dict[str, object]]:
+    return {
+        timing: whole | {"timing": timing} | {name: getattr(record, name) for name in FIGURES}
         for timing, record in timings.items()
-    ]
+    }
 
 
 def named(frame: pd.DataFrame, *patterns: str) -> pd.DataFrame:
@@ -177,10 +181,14 @@ def compared(rows: pd.DataFrame, one: str, other: str, one_config: bool = False)
 
 
 def standing(one: pd.DataFrame, other: pd.DataFrame) -> np.ndarray:
-    """Line by line: 'tie' where the intervals of the two speed-ups over the baseline overlap, else where `one` is:
-    'ahead' or 'behind'."""
-    ahead, behind = one["speedup_low"] > other["speedup_high"], one["speedup_high"] < other["speedup_low"]
-    return np.select([ahead, behind], ["ahead", "behind"], "tie")
+    """Line by line where `one` is: 'ahead' or 'behind', where the one leads the other as rows.queries.leads has it, by
+    more than the intervals of both and by more than the noise; else 'tie'."""
+    return np.select([_leads(one, other), _leads(other, one)], ["ahead", "behind"], "tie")
+
+
+def _leads(one: pd.DataFrame, other: pd.DataFrame) -> pd.Series:
+    beyond = other["median_us"] > one["median_us"] * (1 + one["noise"])
+    return (other["speedup_high"] < one["speedup_low"]) & beyond
 
 
 def by_split(rows: pd.DataFrame) -> pd.DataFrame:
