@@ -278,8 +278,8 @@ def _row(row: Row, problem: int, noises: Sequence[float], strings: _Strings) -> 
 
 
 def _language(row: Row) -> str:
-    """Of a module of torch that runs kernels of one language, 'torch/linear.tilus' or 'torch/chain.tilus_prefetch', that
-    language; torch where `linear` took torch, whose time tells nothing of a language."""
+    """Of a module of torch that runs kernels of one language, 'torch/linear.tilus' or 'torch/chain.tilus_prefetch',
+    that language; torch where `linear` took torch, whose time tells nothing of a language."""
     if answer.is_torch(row):
         return Language.TORCH.value
     if row.contender.startswith(CHAINS):
