@@ -369,8 +369,9 @@ def workspace_bytes(problem: W4A16Matmul, config: W4A16Config, variant: str) -> 
 def w4a16_problem(a: Tensor, weight: Any, out: Tensor | None, weight_type: type[Any]) -> W4A16Matmul:
     """The problem that a launcher's arguments pose.
 
-    Accepted: a [M, K] fp16 or bf16 with unit stride along K, rows 16 bytes apart and 16-byte aligned; weight a
-    `weight_type` of that K, scale dtype and device; out [M, N] of that dtype, of any strides that do not overlap.
+    Accepted: a [M, K] fp16 or bf16 with unit stride along K, rows that do not overlap and begin at multiples of 16
+    bytes; weight a `weight_type` of that K, scale dtype and device; out [M, N] of that dtype, of any strides that do
+    not overlap.
 
     Raises TypeError for what is of another type or dtype; ValueError for the rest, and for an out that shares memory
     with an input.

@@ -33,7 +33,7 @@ from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.space import splits
 from triton_vs_tilus.kernels_tilus import arrival, band, configs, launching
 from triton_vs_tilus.kernels_tilus.arrival import ArrivalScript
-from triton_vs_tilus.kernels_tilus.atomics import atomic_add
+from triton_vs_tilus.kernels_tilus.atomics import atomic_add, clear
 from triton_vs_tilus.kernels_tilus.configs import BandConfig, band_space
 
 
@@ -118,9 +118,7 @@ class AtomicMatmul(ArrivalScript):
                     total = self.load_global(sums, offsets=[offset_m, offset_n], shape=[block_m, block_n])
                     self.annotate_layout(total, self.wide_layout)
                     self.finish(total, bias_ptr, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
-                    # In the same registers, so that every element is zeroed by the thread that has loaded it.
-                    self.assign(total, self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0))
-                    self.store_global(sums, total, offsets=[offset_m, offset_n])
+                    clear(self, sums, total, offsets=[offset_m, offset_n])
                     self.reset(counters, tile)
 
 

@@ -81,3 +81,12 @@ def atomic_add(script: tilus.Script, dst: GlobalTensor, x: RegisterTensor, offse
     ptr = script._builder.tensor_ptr(dst)
     offset, mask = as_expr(f_offset(axes)), as_expr(f_mask(axes))
     script._builder.append(AtomicAddGlobalInst(None, (x,), ptr, axes, offset, mask))
+
+
+def clear(script: tilus.Script, sums: GlobalTensor, total: RegisterTensor, offsets: Sequence[Expr | int]) -> None:
+    """Zeroes the fp32 sums that `total`, of the script's wide_layout, was loaded from: in the same registers, so that
+    every element is zeroed by the threads that have loaded it."""
+    if script.wide_layout.local_size * 32 * script.num_warps > prod(total.shape):
+        script.sync()  # several warps load an element: none zeroes it before all have
+    script.assign(total, script.register_tensor(dtype=float32, shape=total.shape, init=0.0))
+    script.store_global(sums, total, offsets=offsets)

@@ -44,7 +44,7 @@ def check_placement(problem: Matmul, placement: Placement) -> None:
     check_rows(
         {
             "a": (m, placement.stride_am),
-            "b": (n, placement.stride_bn) if nk else (k, placement.stride_bk),
+            "b.T" if nk else "b": (n, placement.stride_bn) if nk else (k, placement.stride_bk),
             "out": (m, placement.stride_cm),
             "out.T": (n, placement.stride_cn),
         }
@@ -210,9 +210,9 @@ def check_engine(kernel: Kernel, problem: Matmul, config: Any, placement: Placem
     take."""
     changed = _changed(problem, config, placement)
     if changed != config and (reason := kernel.supports(problem, changed)):
-        found = (
-            f"config is {config}, and rows of a, b begin at multiples of {placement.align_a}, {placement.align_b} bytes"
-        )
+        strides = f"a has row stride {placement.stride_am}, b strides {placement.in_strides[1:]}"
+        aligned = f"a, b, bias are aligned to {placement.align_a}, {placement.align_b}, {placement.align_bias} bytes"
+        found = f"config is {config}, {strides}, and {aligned}"
         raise ValueError(f"{found}: with engine {changed.engine}, which takes these, {reason}")
 
 

@@ -8,7 +8,7 @@ Grid         (rows of tiles in a group, tiles of N, groups x split_k): common.ke
              the split slowest: waiting relies on lower splits starting first, which CUDA does not promise
 Who sums     every block its band in fp32 registers, then its turn; the hand-over is through L2
 Deterministic yes: split order is summation order
-Workspace    one int32 a tile; the fp32 variant 4 bytes an element of C more
+Workspace    one int32 a tile, of tilus' pool 32 bytes; the fp32 variant 4 bytes an element of C more
 Launches     1
 
 Two variants: *in_place*, the running sum stands in C and is rounded to C's dtype at every turn, with semaphores from

@@ -81,7 +81,7 @@ from triton_vs_tilus.common.w4a16 import (
 )
 from triton_vs_tilus.kernels_tilus import band, configs, launching
 from triton_vs_tilus.kernels_tilus.arrival import Arrivals
-from triton_vs_tilus.kernels_tilus.atomics import atomic_add
+from triton_vs_tilus.kernels_tilus.atomics import atomic_add, clear
 from triton_vs_tilus.kernels_tilus.epilogue import EpilogueScript
 from triton_vs_tilus.kernels_tilus.mma import MmaProduct, layout_of_total
 from triton_vs_tilus.kernels_tilus.sliced_dot import sliced_dot
@@ -419,9 +419,7 @@ class W4A16Script(Arrivals, TiledWeightScript):
                 total = self.load_global(sums, offsets=[offset_m, offset_n], shape=[block_m, block_n])
                 self.annotate_layout(total, self.wide_layout)
                 self.store(total, c_ptr, m, n, stride_cm_units, stride_cn, offset_m, offset_n)
-                # In the same registers, so that every element is zeroed by the thread that has loaded it.
-                self.assign(total, self.register_tensor(dtype=float32, shape=[block_m, block_n], init=0.0))
-                self.store_global(sums, total, offsets=[offset_m, offset_n])
+                clear(self, sums, total, offsets=[offset_m, offset_n])
                 self.reset(counters, tile)
         if self.meet == "last_arriver":
             partials = self.global_view(sums_ptr, dtype=float32, shape=[split_k, m, n])

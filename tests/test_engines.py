@@ -366,7 +366,8 @@ def test_every_searched_config_has_an_engine_for_tensors_off_the_alignment(align
 def test_a_tile_that_no_engine_takes_off_the_alignment_is_refused():
     a = torch.randn(16 * 256 + 4).bfloat16()[4:].view(16, 256)
     config = BandConfig(64, 128, 128, 1, 4, 2, engine="wgmma_swapped")
-    with pytest.raises(ValueError, match=r"config is 64x128x128.* multiples of 8, .*with engine mma.*256 registers"):
+    found = r"config is 64x128x128.*a has row stride 256, .*a, b, bias are aligned to 8, "
+    with pytest.raises(ValueError, match=rf"{found}.*with engine mma.*256 registers"):
         data_parallel.matmul(a, torch.randn(16, 256).bfloat16().T, config=config)
 
 
