@@ -15,6 +15,7 @@ import signal
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import IntEnum
 from functools import partial
@@ -47,6 +48,7 @@ PROBLEM_FLAGS = ("--workload", "--shape", "--problem", "--tokens", "--layout", "
 CONTENDER_FLAGS = ("--only", "--skip", "--references", "--matched", "--borrowed", "--candidate")
 
 WIDTH = 100  # characters of a line
+AGAIN_S = 1.0  # within which a signal is the one before
 
 
 class ExitCode(IntEnum):
@@ -141,10 +143,8 @@ def run_command(main: Callable[[Sequence[str] | None], int], arguments: Sequence
     name = Path(main.__code__.co_filename).name
     before = {}
     if threading.current_thread() is threading.main_thread():
-        before = {
-            signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
-            signal.SIGTERM: signal.signal(signal.SIGTERM, _terminate),
-        }
+        end = _End()
+        before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         code = main(arguments)
         sys.stdout.flush()
@@ -168,8 +168,18 @@ def run_command(main: Callable[[Sequence[str] | None], int], arguments: Sequence
             signal.signal(number, handler)
 
 
-def _terminate(*_: object) -> None:
-    raise Terminated
+class _End:
+    """Ends the command at a signal. One that comes soon after is the same: `timeout` sends each to the command and then
+    to its group, and an exception amid what the first one ends could leave a lock taken that the rest waits for."""
+
+    def __init__(self) -> None:
+        self._begun = -math.inf
+
+    def __call__(self, number: int, frame: object) -> None:
+        now = time.monotonic()
+        if now - self._begun >= AGAIN_S:
+            self._begun = now
+            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
 
 def has_gpu() -> bool:

@@ -194,7 +194,7 @@ class _Language:
         max_tokens below 1; RuntimeError where a compiler is missing, or with its words.
         """
         if not isinstance(max_tokens, int) or max_tokens < 1:
-            raise ValueError(f"max_tokens is {max_tokens}; accepted: 1 or more")
+            raise ValueError(f"max_tokens is {max_tokens!r}; accepted: an int, 1 or more")
         if not isinstance(weight, Tensor):
             raise TypeError(f"weight is {type(weight).__name__}; accepted: torch.Tensor")
         row = weight[:1] if weight.dim() else weight
@@ -398,7 +398,7 @@ def checked(
     wider = (torch.float32,) if x.dtype in (torch.float16, torch.bfloat16) else ()
     if out_dtype not in (None, x.dtype, *wider):
         accepted = ", ".join(["None", f"that of x, {x.dtype}", *map(str, wider)])
-        raise TypeError(f"out_dtype is {out_dtype}; accepted: {accepted}")
+        raise TypeError(f"out_dtype is {out_dtype!r}; accepted: {accepted}")
 
 
 def _check_sizes(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:

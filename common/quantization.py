@@ -82,9 +82,11 @@ def quantize(
     Symmetric: they reach from -8 to 7 scales; a scale is the largest magnitude / 7.5.
     No element moves by more than 0.5 scales, plus the rounding of the scale to `dtype`.
 
+    A weight that learns is taken as it is now.
+
     Raises TypeError for a weight that is not floating-point, and for a dtype other than fp16 and bf16; ValueError for a
-    weight that is not [K, N] with K a multiple of group_size and N of 8, or whose scales are beyond `dtype` (so where
-    it is not finite), and for a group_size that is not a multiple of 8.
+    weight that is not [K, N] with K a multiple of group_size and N of 8, on meta, or whose scales are beyond `dtype`
+    (so where it is not finite), and for a group_size that is not a multiple of 8.
     """
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         found = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
@@ -98,8 +100,10 @@ def quantize(
             f"weight has shape {tuple(weight.shape)}; accepted: (K, N), K a multiple of group_size, {group_size}, "
             f"N of {PACKED}"
         )
+    if weight.is_meta:
+        raise ValueError("weight is on meta; accepted: a device that holds numbers")
     k, n = weight.shape
-    groups = weight.float().view(k // group_size, group_size, n)
+    groups = weight.detach().float().view(k // group_size, group_size, n)
     if symmetric:
         scales = groups.abs().amax(dim=1) / 7.5
     else:

@@ -54,6 +54,10 @@ void print_cost(float* y) {
 }
 
 int main() {
+  if (cudaError_t error = cudaFree(0)) {
+    fprintf(stderr, "%s\n", cudaGetErrorString(error));
+    return 2;
+  }
   float* y;
   cudaMalloc(&y, 128 * 128 * sizeof(float));
   print_cost<BLOCK>(y);
@@ -70,5 +74,7 @@ int main() {
     cudaOccupancyMaxActiveClusters(&most, one_a_multiprocessor, &config);
     printf("%6d clusters of %d at once, of blocks that fill a multiprocessor\n", most, size);
   }
-  printf("%s\n", cudaGetErrorString(cudaGetLastError()));
+  cudaError_t error = cudaGetLastError();
+  puts(cudaGetErrorString(error));
+  return error != cudaSuccess;
 }

@@ -9,6 +9,10 @@ __global__ void __cluster_dims__(1, 1, 1) __launch_bounds__(128) ones(const floa
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128) twos(const float* x, float* y, int n) BODY
 
 int main() {
+  if (cudaError_t error = cudaFree(0)) {
+    fprintf(stderr, "%s\n", cudaGetErrorString(error));
+    return 2;
+  }
   float *x, *y;
   cudaMalloc(&x, 1 << 28);
   cudaMalloc(&y, 1 << 28);
@@ -38,5 +42,7 @@ int main() {
       printf("%4d threads %6d blocks: plain %.2f us, clusters of 1 %.2f, of 2 %.2f\n", threads, grid, us[0], us[1], us[2]);
     }
   }
-  printf("%s\n", cudaGetErrorString(cudaGetLastError()));
+  cudaError_t error = cudaGetLastError();
+  puts(cudaGetErrorString(error));
+  return error != cudaSuccess;
 }

@@ -41,6 +41,10 @@ __global__ void read_streams(const char* streams, Order order) {
 }
 
 int main() {
+  if (cudaError_t error = cudaFree(0)) {
+    fprintf(stderr, "%s\n", cudaGetErrorString(error));
+    return 2;
+  }
   char* streams;
   cudaMalloc(&streams, (size_t)STREAMS * STEP * STEPS);
   cudaMemset(streams, 1, (size_t)STREAMS * STEP * STEPS);
@@ -77,5 +81,7 @@ int main() {
     printf("%-14s sharers are neighbours %5.2f us, apart %5.2f, pairs %5.2f\n", how, us[NEIGHBOURS], us[APART], us[PAIRS]);
   }
   cudaDeviceSynchronize();
-  puts(cudaGetErrorString(cudaGetLastError()));
+  cudaError_t error = cudaGetLastError();
+  puts(cudaGetErrorString(error));
+  return error != cudaSuccess;
 }

@@ -132,6 +132,10 @@ void run_asked(int asked, const float* x, float* y) {
 }
 
 int main(int count, char** words) {
+  if (cudaError_t error = cudaFree(0)) {
+    fprintf(stderr, "%s\n", cudaGetErrorString(error));
+    return 2;
+  }
   if (count == 1) {
     for (int kind = 0; kind < KINDS; kind++) system((std::string(words[0]) + " " + std::to_string(kind)).c_str());
     return 0;

@@ -1,7 +1,7 @@
 """What ptxas makes of kernels that say nothing of registers, and of the same kernels as they are: registers of a
-thread, and how many trips to memory its loads take one after the other. Needs nvcc and no GPU.
+thread, and how many trips to memory its loads take one after the other. Needs nvcc and no GPU, and minutes.
 
-    python examples/spared_registers.py > bench/results/h200/spared_registers.txt
+    python examples/spared_registers.py > spared_registers.txt
 
 The router's product with the weight stored [N, K], by the H200's configs; each launch whose trips differ.
 """

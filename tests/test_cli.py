@@ -78,6 +78,38 @@ def test_a_command_ends_with_one_line_and_its_code(capsys, main, code, line):
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_that_comes_twice_leaves_what_the_first_one_ends_alone(number, code):
+    ended = []
+
+    def ends(arguments):
+        try:
+            os.kill(os.getpid(), number)
+            signal.pause()
+        finally:
+            os.kill(os.getpid(), number)
+            ended.append(True)
+
+    assert run_command(ends, []) == code
+    assert ended
+
+
+def test_a_signal_that_comes_later_ends_what_takes_long_to_end(monkeypatch):
+    monkeypatch.setattr(cli, "AGAIN_S", 0.0)
+    ended = []
+
+    def hangs(arguments):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            signal.pause()
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            ended.append(True)
+
+    assert run_command(hangs, []) == 143
+    assert not ended
+
+
 COMMANDS = sorted(path.stem for path in ROOT.glob("bench/*.py") if "Parser(__doc__" in path.read_text())
 
 

@@ -252,7 +252,7 @@ def test_transformed_it_is_torchs(package, out_dtype):
     [
         ({"activation": torch.relu}, ValueError, "activation is <built-in method relu"),
         ({"activation": ["relu"]}, ValueError, r"activation is \['relu'\]; accepted: None, 'relu'"),
-        ({"out_dtype": "float32"}, TypeError, "out_dtype is float32; accepted: None, that of x"),
+        ({"out_dtype": "float32"}, TypeError, "out_dtype is 'float32'; accepted: None, that of x"),
         ({"bias": 5.0}, TypeError, "bias is float; accepted: torch.Tensor"),
     ],
 )
@@ -374,13 +374,13 @@ def test_bad_input_of_a_product_is_one_clear_error(package):
         package.matmul(torch.ones(1, 1), torch.ones(1, 1).half())
     with pytest.raises(ValueError, match=r"weight has shape \(\); accepted: \(N, K\)"):
         package.prepare(torch.tensor(1.0))
-    with pytest.raises(ValueError, match="max_tokens is None; accepted: 1 or more"):
+    with pytest.raises(ValueError, match="max_tokens is None; accepted: an int, 1 or more"):
         package.prepare(torch.ones(1, 1), None)
 
 
 @each_package
 def test_no_tokens_are_nothing_to_prepare_for(package):
-    with pytest.raises(ValueError, match="max_tokens is 0; accepted: 1 or more"):
+    with pytest.raises(ValueError, match="max_tokens is 0; accepted: an int, 1 or more"):
         package.prepare(tensors()[1], max_tokens=0)
 
 

@@ -120,3 +120,17 @@ def test_scales_have_half_precision():
 def test_integers_are_refused():
     with pytest.raises(TypeError, match=r"weight has dtype torch.int64"):
         quantize(torch.zeros(64, 8, dtype=torch.int64), 32)
+
+
+def test_a_weight_that_learns_and_is_transposed_is_taken_as_it_is():
+    stored = torch.nn.Parameter(torch.randn(16, 128))  # [N, K], as torch stores it
+    made, expected = quantize(stored.T, 32), quantize(stored.detach().T.contiguous(), 32)
+    for name in ("qweight", "scales", "qzeros"):
+        tensor = getattr(made, name)
+        assert torch.equal(tensor, getattr(expected, name))
+        assert tensor.is_contiguous() and not tensor.requires_grad
+
+
+def test_a_weight_without_numbers_is_refused():
+    with pytest.raises(ValueError, match="weight is on meta; accepted: a device that holds numbers"):
+        quantize(torch.empty(64, 16, device="meta"), 32)

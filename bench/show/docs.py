@@ -117,10 +117,13 @@ FORMATTING = ("# fmt: off", "# fmt: on")
 def update(paths: Iterable[Path] | None = None, *, write: bool = True) -> list[Path]:
     """Renews what stands between the markers, and the plots shown there; returns the files that were not up to date.
 
-    Raises ValueError for a marker whose file no device has, and for a plot that there is not.
+    Raises ValueError for a marker whose file no device has, for a plot that there is not, and without paths where there
+    is no file of its own.
     """
     if paths is None:
         paths = [queries.ROOT / "README.md", *sorted((queries.ROOT / "notes").glob("*.md"))]
+        if not any(path.exists() for path in paths):
+            raise ValueError(f"there is no README.md and no note in {queries.ROOT}; accepted: a checkout of the project")
     stale: list[Path] = []
     for path in (path for path in paths if path.exists()):
         shown = _Page(path)
