@@ -1,18 +1,25 @@
 """atomic, in every language that has it; and what tilus' adds of tiles ask for."""
 
+from dataclasses import replace
+
 import matmul_cases as cases
+import mutants
 import pytest
 import tilus
+import torch
 from tilus import float32, target
 from tilus.drivers import build_program
-from tilus.ir.instructions import LoadGlobalInst, StoreGlobalInst, SyncThreadsInst
-from tilus.ir.tools import collect
+from tilus.ir.functors import IRRewriter
+from tilus.ir.instructions import AllocateRegisterInst, SyncThreadsInst
+from tilus.ir.stmt import InstStmt, SeqStmt
 
 from triton_vs_tilus.bench.contenders import find
+from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import launching
 from triton_vs_tilus.kernels_tilus.atomics import atomic_add
 from triton_vs_tilus.kernels_tilus.configs import BandConfig
+from triton_vs_tilus.kernels_tilus.interpreter import Race, Schedule
 
 
 class TestAtomic(cases.ArrivalTests):
@@ -38,25 +45,34 @@ def test_what_two_threads_hold_alike_is_not_added_twice(monkeypatch):
         build_program(programs[0])
 
 
-@pytest.mark.parametrize(
-    "config, threads",
-    [
-        (BandConfig(16, 8, 256, 2, 4, 4, engine="mma_sliced"), 4),
-        (BandConfig(16, 16, 256, 2, 4, 4, engine="mma_sliced"), 2),
-        (BandConfig(16, 32, 256, 2, 4, 4, engine="mma_sliced"), 1),
-        (BandConfig(16, 64, 256, 2, 4, 4, engine="mma"), 1),
-    ],
-    ids=str,
-)
-def test_sums_that_several_warps_load_are_zeroed_when_all_have(config, threads, monkeypatch):
-    """The interpreter runs a tile's load for all threads at once, and so cannot see a warp that comes late."""
-    monkeypatch.setattr(target, "_target", target.nvgpu_sm90a)
-    with launching.programs_only() as programs:
-        find("tilus/atomic").build(Matmul(16, 64, 1024, layout=Layout.NK), config)
-    (function,) = programs[0].functions.values()
-    done = collect(function, [LoadGlobalInst, SyncThreadsInst, StoreGlobalInst])
-    load = max(place for place, inst in enumerate(done) if isinstance(inst, LoadGlobalInst))
-    loaded = (done[load].inputs[0], done[load].output)
-    behind = done[load + 1 :]
-    zeroed = next(place for place, inst in enumerate(behind) if tuple(inst.inputs[:2]) == loaded)
-    assert (SyncThreadsInst in map(type, behind[:zeroed])) == (threads > 1)
+SMALL = BandConfig(16, 8, 256, 2, 4, 4, engine="mma_sliced")  # fewer than 4 elements a thread: several warps load one
+
+
+class WithoutSyncBeforeZeros(IRRewriter):
+    def visit_SeqStmt(self, stmt):
+        stmt = super().visit_SeqStmt(stmt)
+        held = [part.inst if isinstance(part, InstStmt) else None for part in stmt.seq]
+        zeros = [isinstance(inst, AllocateRegisterInst) for inst in (*held[1:], None)]
+        return SeqStmt(
+            tuple(
+                part
+                for part, inst, before_zeros in zip(stmt.seq, held, zeros, strict=True)
+                if not (isinstance(inst, SyncThreadsInst) and before_zeros)
+            )
+        )
+
+
+@pytest.mark.parametrize("order", ["natural", "reversed"])
+def test_a_sum_zeroed_before_all_warps_have_loaded_it_is_a_race(order):
+    problem = Matmul(16, 16, 1024, layout=Layout.NK)
+    inputs, kernel = problem.inputs(torch.device("cpu")), find("tilus/atomic")
+    words = r"writes sums_ptr\[\d+, \d+\], which it reads at .*: no sync lies between"
+    with mutants.launched(WithoutSyncBeforeZeros(), Schedule(order)), pytest.raises(Race, match=words):
+        cases.run(kernel, problem, inputs, config=SMALL)
+
+
+@pytest.mark.parametrize("config", [SMALL, replace(SMALL, block_n=16), replace(SMALL, block_n=32)], ids=str)
+def test_tiles_of_few_elements_a_thread_are_right(config, device):
+    problem = Matmul(16, 64, 1024, layout=Layout.NK)
+    judge = Judge(problem, problem.inputs(device))
+    cases.check_config(find("tilus/atomic"), judge, config)

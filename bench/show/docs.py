@@ -123,7 +123,9 @@ def update(paths: Iterable[Path] | None = None, *, write: bool = True) -> list[P
     if paths is None:
         paths = [queries.ROOT / "README.md", *sorted((queries.ROOT / "notes").glob("*.md"))]
         if not any(path.exists() for path in paths):
-            raise ValueError(f"there is no README.md and no note in {queries.ROOT}; accepted: a checkout of the project")
+            raise ValueError(
+                f"there is no README.md and no note in {queries.ROOT}; accepted: a checkout of the project"
+            )
     stale: list[Path] = []
     for path in (path for path in paths if path.exists()):
         shown = _Page(path)

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce, singledispatch, singledispatchmethod
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -1164,7 +1165,13 @@ def _generic_region(program: Program, i: Any, shape: tuple[int, ...], dtype: Any
 def _(i: inst.LoadGlobalInst, program: Program) -> Run:
     output = i.register_output
     region, put = region_of(program, i.inputs[0], i.offsets, i.dims, output.shape), setter(output)
-    return lambda t: put(t, load(t, region(t)))
+    held = program.layouts[output].local_size if output in program.layouts else 0  # by a thread; 0: not said
+
+    def run(t: Threads) -> None:
+        several = held * t.count > prod(output.shape)
+        put(t, load(t, region(t), t.now()._replace(several=several)))
+
+    return run
 
 
 @instruction.register(inst.LoadGlobalGenericInst)

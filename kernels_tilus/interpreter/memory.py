@@ -73,11 +73,13 @@ class Agent:
 
 
 class Event(NamedTuple):
-    """An access: who, in which of its epochs, and the instruction or statement."""
+    """An access: who, in which of its epochs, and the instruction or statement. several: more than one thread of `who`
+    accesses each element."""
 
     who: Agent
     epoch: int
     place: Any
+    several: bool = False
 
 
 class Cell:
@@ -522,8 +524,9 @@ def _first(region: Region, cell: Cell) -> str:
 
 def _after(agent: Agent, events: dict[Agent, Event], region: Region, cell: Cell, does: str, did: str) -> None:
     for event in events.values():
-        # A write over a group's own read is taken for one by the same thread.
-        if not agent.ordered(event) and not (did == "reads" and _related(agent, event.who)):
+        # A write over a group's own read is taken for one by the same thread, where one thread alone has read.
+        own = did == "reads" and not event.several and _related(agent, event.who)
+        if not agent.ordered(event) and not own:
             _race(agent, event, region, cell, does, did)
 
 
