@@ -164,7 +164,7 @@ class Job:
             if not self.reason:
                 with devices.on(self.device):
                     self.program.backend.build(self.program.plan)
-        except Exception as error:  # a compiler may raise anything; calls stay on torch's path
+        except BaseException as error:  # a compiler may raise anything, and the thread goes on; calls stay on torch
             self.reason = f"{type(error).__name__}: {error}"
         self.done = True
 

@@ -306,11 +306,10 @@ class _Language:
                 _say_once(f"{program} cannot be built, and torch is taken: {job.reason}")
                 return keep(by_torch)
             self._loaded.add(compiled_for)
-        if (device, compiled_for) not in self._on_gpus:
-            if is_capturing(device):  # a module is not loaded within one
-                return by_torch
-            self._on_gpus.add((device, compiled_for))
+        if (device, compiled_for) not in self._on_gpus and is_capturing(device):  # a module is not loaded within one
+            return by_torch
         call = Call(program.plan, device, program.backend, (*x.shape[:-1], problem.n))
+        self._on_gpus.add((device, compiled_for))  # not before: what could not be loaded is not there
         laid_out = rows.data_ptr() == x.data_ptr()
 
         def by_kernel(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -350,7 +349,7 @@ def _is_eager(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
 
 def _is_transformed() -> bool:
-    """Whether torch.func transforms the call; where a compiler traces it, the compiler sees to that."""
+    """Whether torch.func transforms the call; where a compiler traces it, the compiler sees to that, but for `grad`."""
     return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
 
 

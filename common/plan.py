@@ -6,6 +6,7 @@ hands everything over to the compiled kernels. Nothing is checked there.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import count
@@ -268,13 +269,20 @@ class Call:
         if plan.counters:
             ticket = workspace.next_ticket()
         if plan.zeroed:
-            out.zero_()
+            with _own_mode(out):
+                out.zero_()
         slots = (*inputs, out, scratch, counters, sums, ticket)
         for run in self._runs:
             run(stream, slots)
         if plan.unfused is not Epilogue.NONE:
-            plan.unfused.apply_(out, inputs[Slot.BIAS])
+            with _own_mode(out):
+                plan.unfused.apply_(out, inputs[Slot.BIAS])
         return out
+
+
+def _own_mode(out: Tensor) -> AbstractContextManager[Any]:
+    """Where torch writes to it: outside of inference mode it refuses what was made in it."""
+    return torch.inference_mode() if out.is_inference() else nullcontext()
 
 
 _Shaped = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]  # shape, strides, dtype

@@ -190,7 +190,11 @@ def _capture_id(stream: int) -> int:
 def reset() -> None:
     """Zeroes every semaphore of every device and stream, after a kernel that was stopped half-way. No launch that uses
     them may be running."""
-    torch.cuda.synchronize()
-    for held in (*_by_stream.values(), *_arenas.values()):
+    memory = (*_by_stream.values(), *_arenas.values())
+    devices = {held.device for held in memory}
+    for device in devices:
+        torch.cuda.synchronize(device)
+    for held in memory:
         held.zero_()
-    torch.cuda.synchronize()
+    for device in devices:
+        torch.cuda.synchronize(device)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections import namedtuple
 from dataclasses import replace
 from types import SimpleNamespace
@@ -64,6 +65,21 @@ def test_what_is_built_is_not_built_again(cache, monkeypatch):
     assert set(started) == set(both)
     job = building.Job(replace(both[0], kernel=replace(both[0].kernel, backend=SimpleNamespace(cache=str))), None)
     assert not job.done
+
+
+def test_a_compiler_that_exits_ends_its_own_build_alone(cache, monkeypatch):
+    def exits(plan):
+        raise SystemExit(1)
+
+    monkeypatch.setattr(building, "_build_apart", lambda each: "")
+    kernels = [replace(program().kernel, backend=SimpleNamespace(cache=str, build=build)) for build in (exits, print)]
+    programs = [replace(program(), kernel=kernel) for kernel in kernels]
+    failing, other = (building.build_in_background(each, torch.device("cpu")) for each in programs)
+    until = time.monotonic() + 20
+    while not other.done and time.monotonic() < until:
+        time.sleep(0.01)
+    assert failing.done and "SystemExit" in failing.reason
+    assert other.done
 
 
 def test_a_build_without_a_marker_is_a_build_all_the_same(cache, monkeypatch):

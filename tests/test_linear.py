@@ -779,6 +779,37 @@ def test_autograd_sees_that_out_was_written_to(package):
 
 
 @each_package_on_cpu
+def test_what_was_made_in_inference_mode_is_written_to_outside_of_it(package):
+    """Also by a step of torch's own behind the kernels."""
+    x, weight, _ = tensors(4)
+    for name in ("data_parallel", "decompose_k.vector_unfused"):
+        kernel = next(kernel for kernel in package.KERNELS if kernel.full_name.endswith(f"/{name}"))
+        with torch.inference_mode():
+            out = torch.empty(4, 16, dtype=BF16)
+        kernel.launch(x, weight.t(), out=out, epilogue=Epilogue.RELU)
+        assert torch.equal(out, kernel.launch(x, weight.t(), epilogue=Epilogue.RELU))
+
+
+def test_a_program_that_cannot_be_loaded_is_not_there(gpu, launches, monkeypatch):
+    x, weight, _ = tensors(4)
+    gpu(x, weight)
+    gpu.jobs[0].done = True
+    gpu(x, weight)  # finds that it is
+
+    def no_memory(*_):
+        raise torch.OutOfMemoryError("none left")
+
+    with monkeypatch.context() as patch, pytest.raises(torch.OutOfMemoryError):
+        patch.setattr(linear, "Call", no_memory)
+        gpu(x, weight)
+    gpu.capturing = True  # within which nothing is loaded
+    assert torch.equal(gpu(x, weight), torch.nn.functional.linear(x, weight)) and not launches
+    gpu.capturing = False
+    assert_close(gpu(x, weight), x, weight)
+    assert len(launches) == 1
+
+
+@each_package_on_cpu
 def test_a_launcher_plans_a_kind_of_call_once_and_checks_out_at_each(package, plans):
     x, weight, _ = tensors(4)
     kernel = next(kernel for kernel in package.KERNELS if kernel.name == "data_parallel")

@@ -5,6 +5,7 @@ import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -133,3 +134,18 @@ def test_a_plan_that_counts_finds_its_memory_before_a_capture_begins(monkeypatch
         monkeypatch.setattr(workspace, "is_capturing", lambda device, capturing=capturing: capturing)
         plan.Call(plan.Plan(problem, plan.contiguous(problem), (), counters=counters), gpu, backend=None)
         assert asked == [gpu] * times
+
+
+def test_a_reset_waits_for_every_device_that_has_memory(monkeypatch):
+    did = []
+
+    def held(index):
+        return SimpleNamespace(device=torch.device("cuda", index), zero_=lambda: did.append(("zero", index)))
+
+    monkeypatch.setattr(workspace, "_by_stream", {(0, 1): held(0), (1, 1): held(1)})
+    monkeypatch.setattr(workspace, "_arenas", {1: held(1)})
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: did.append(("wait", device.index)))
+    workspace.reset()
+    waits = {("wait", 0), ("wait", 1)}
+    assert set(did[:2]) == waits and set(did[-2:]) == waits
+    assert did[2:-2] == [("zero", 0), ("zero", 1), ("zero", 1)]
