@@ -126,8 +126,9 @@ def waits_if_called_before(*, announce):
     return "new"
 
 def write_id(path):
-    with open(path, "w") as file:
+    with open(f"{path}.part", "w") as file:
         file.write(f"{os.getpid()}\\n")
+    os.replace(f"{path}.part", path)  # who reads it while this process is killed finds all of it, or no file
 
 def sleeps(path, *, announce):
     announce("somebody")
