@@ -9,9 +9,7 @@ import tilus
 import torch
 from tilus import float32, target
 from tilus.drivers import build_program
-from tilus.ir.functors import IRRewriter
-from tilus.ir.instructions import AllocateRegisterInst, SyncThreadsInst
-from tilus.ir.stmt import InstStmt, SeqStmt
+from tilus.ir.instructions import AllocateRegisterInst
 
 from triton_vs_tilus.bench.contenders import find
 from triton_vs_tilus.common.accuracy import Judge
@@ -48,18 +46,9 @@ def test_what_two_threads_hold_alike_is_not_added_twice(monkeypatch):
 SMALL = BandConfig(16, 8, 256, 2, 4, 4, engine="mma_sliced")  # fewer than 4 elements a thread: several warps load one
 
 
-class WithoutSyncBeforeZeros(IRRewriter):
-    def visit_SeqStmt(self, stmt):
-        stmt = super().visit_SeqStmt(stmt)
-        held = [part.inst if isinstance(part, InstStmt) else None for part in stmt.seq]
-        zeros = [isinstance(inst, AllocateRegisterInst) for inst in (*held[1:], None)]
-        return SeqStmt(
-            tuple(
-                part
-                for part, inst, before_zeros in zip(stmt.seq, held, zeros, strict=True)
-                if not (isinstance(inst, SyncThreadsInst) and before_zeros)
-            )
-        )
+class WithoutSyncBeforeZeros(mutants.WithoutSync):
+    def between(self, before, after):
+        return mutants.holds(after, AllocateRegisterInst)
 
 
 @pytest.mark.parametrize("order", ["natural", "reversed"])

@@ -10,6 +10,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from matmul_cases import matmul_kernels, own_config
+from mutants import WithoutSync, holds
 from tilus import float32, uint32, void_p
 from tilus.hidet.ir.expr import Call, equal
 from tilus.hidet.ir.primitives.cuda.atomic import atomic_add
@@ -23,10 +24,9 @@ from tilus.ir.instructions import (
     LockSemaphoreInst,
     ReleaseSemaphoreInst,
     SyncReduceThreadsInst,
-    SyncThreadsInst,
 )
 from tilus.ir.layout.ops import shared_row_major
-from tilus.ir.stmt import AssignStmt, DeclareStmt, InstStmt, SeqStmt, ThreadGroupStmt
+from tilus.ir.stmt import AssignStmt, DeclareStmt, SeqStmt, ThreadGroupStmt
 
 from triton_vs_tilus import kernels_tilus
 from triton_vs_tilus.common.accuracy import Judge
@@ -168,25 +168,6 @@ def test_that_residency_is_enough_for_any_launch_order(seed, order):
 
 
 # The kernel with a mistake
-
-
-def holds(stmt, instruction) -> bool:
-    return isinstance(stmt, InstStmt) and isinstance(stmt.inst, instruction)
-
-
-class WithoutSync(IRRewriter):
-    """Without the syncs of all threads that stand between two statements, or None, that `between` accepts."""
-
-    def visit_SeqStmt(self, stmt):
-        stmt = super().visit_SeqStmt(stmt)
-        places = zip((None, *stmt.seq[:-1]), stmt.seq, (*stmt.seq[1:], None), strict=True)
-        return SeqStmt(
-            tuple(
-                part
-                for before, part, after in places
-                if not (holds(part, SyncThreadsInst) and self.between(before, after))
-            )
-        )
 
 
 class WithoutSyncBeforeRelease(WithoutSync):

@@ -1166,10 +1166,10 @@ def _(i: inst.LoadGlobalInst, program: Program) -> Run:
     output = i.register_output
     region, put = region_of(program, i.inputs[0], i.offsets, i.dims, output.shape), setter(output)
     held = program.layouts[output].local_size if output in program.layouts else 0  # by a thread; 0: not said
+    elements = prod(output.shape)
 
     def run(t: Threads) -> None:
-        several = held * t.count > prod(output.shape)
-        put(t, load(t, region(t), t.now()._replace(several=several)))
+        put(t, load(t, region(t), t.now()._replace(several=True) if held * t.count > elements else None))
 
     return run
 
