@@ -182,6 +182,16 @@ class _End:
             raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
 
+def lacks_a_language() -> bool:
+    """Whether a language's package cannot be imported; stderr is told which, and why."""
+    from triton_vs_tilus.bench import contenders
+
+    reasons = list(contenders.not_importable().values())
+    for reason in reasons:
+        report(reason)
+    return bool(reasons)
+
+
 def has_gpu() -> bool:
     import torch
 

@@ -17,7 +17,16 @@ from pathlib import Path
 
 if __name__ == "__main__":
     import script  # noqa: F401 - before all that takes long to import, or is not there
-from triton_vs_tilus.bench.cli import LAYOUTS, ExitCode, Parser, UsageError, report, run_command, try_file
+from triton_vs_tilus.bench.cli import (
+    LAYOUTS,
+    ExitCode,
+    Parser,
+    UsageError,
+    lacks_a_language,
+    report,
+    run_command,
+    try_file,
+)
 from triton_vs_tilus.bench.diagnostics.ptx import SHARED_LIMIT
 
 TARGETS = ("sm_80", "sm_90a")  # where nothing is asked for
@@ -55,9 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shapes = [workloads.parse_shape(text) for text in args.shape]
     except ValueError as error:
         raise UsageError(str(error)) from error
-    gone = list(contenders.not_importable().values())  # tables without a whole language would look complete
-    for reason in gone:
-        report(reason)
+    gone = lacks_a_language()  # tables without it would look complete
     if args.json and gone:
         report(f"{args.json} is not written: it would lack what cannot be imported")
         return ExitCode.FAILED

@@ -35,7 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     import torch
 
-    from triton_vs_tilus.bench import contenders
     from triton_vs_tilus.bench.diagnostics import sanitizer
     from triton_vs_tilus.bench.rows import queries
     from triton_vs_tilus.bench.rows.environment import environment
@@ -54,9 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = sanitizer.chosen_tasks(args.only)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    gone = list(contenders.not_importable().values())  # kernels that no tool sees have no findings
-    for reason in gone:
-        cli.report(reason)
+    gone = cli.lacks_a_language()  # kernels that no tool sees have no findings
     device = torch.device("cuda", 0)
     cli.report(f"{len(chosen)} launches are built first")
     sanitizer.build_all(chosen, device, BUILD_SECONDS)

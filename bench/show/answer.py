@@ -29,11 +29,11 @@ LEAST_WIDTH = 16  # characters of a column that is wrapped
 LEAST_FAR = 0.05  # of a size, from where the times of it are told, and not the difference
 NOT_NEAR = "No recorded shape is near yours: --measure, on a GPU, times it. The nearest, for orientation only:"
 # By whether the very sizes were recorded so, or others near them.
-INSTEAD = {
-    exact: f"Nothing near this shape is recorded with {{asked}}. {what} recorded with {{flags}}: this is that answer. "
+INSTEAD = tuple(
+    f"Nothing near this shape is recorded with {{asked}}. {what} recorded with {{flags}}: this is that answer. "
     "Its call has that layout, and your epilogue."
-    for exact, what in ((True, "It is"), (False, "A shape near it is"))
-}
+    for what in ("A shape near it is", "It is")
+)
 OTHER_COPIES = "Rows of yours are copied by {yours} bytes at a time, of that one by {there} (notes/cliffs.md)."
 UNPACKED = (
     "A weight is unpacked once for each {rows} rows, in most tiles. Times for your M: {yours}, for its M: {there} "

@@ -121,7 +121,7 @@ def data(files: Files) -> dict[str, Any]:
         "far": answers.FAR,
         "leastFar": answer.LEAST_FAR,
         "notNear": answer.NOT_NEAR,
-        "insteadOf": [answer.INSTEAD[exact] for exact in (False, True)],
+        "insteadOf": answer.INSTEAD,
         "otherCopies": answer.OTHER_COPIES,
         "unpacked": answer.UNPACKED,
         "rowsUnpacked": answer.ROWS_UNPACKED,
