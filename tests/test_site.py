@@ -424,7 +424,7 @@ def test_sections_are_linked_to_without_losing_what_was_chosen(shown):
     shown.click("nav a[href='#claims']")
     shown.wait_for_function("location.hash === '#claims&m=77'")
     assert abs(top(shown, "claims")) < 2 and shown.input_value("#m") == "77"
-    shown.evaluate("location.hash = '#rows&m=5'")
+    shown.evaluate("location.hash = '#rows&m=5'; keep()")
     shown.wait_for_function("$('m').value === '5'")
     assert abs(top(shown, "rows")) < 2 and "5x256x7168" in shown.inner_text("#measure")
     shown.fill("#m", "32")

@@ -836,8 +836,12 @@ function address() {
   return parts.length ? `#${parts.join("&")}` : "";
 }
 
+// An address that has just changed is shown by its hashchange, which comes later than a timer may: till then it stays.
+let taken = location.hash;
 function keep() {
-  if (address() !== location.hash) history.replaceState(null, "", address() || location.pathname + location.search);
+  if (location.hash !== taken || address() === taken) return;
+  history.replaceState(null, "", address() || location.pathname + location.search);
+  taken = location.hash;
 }
 
 function put(id, value) {
@@ -872,6 +876,7 @@ for (const event of ["input", "change"]) {
 }
 document.addEventListener("click", keep);
 window.addEventListener("hashchange", () => {  // a link to a section, which keeps what was chosen, or one to a choice
+  taken = location.hash;
   if (location.hash.includes("=")) {
     begin();
     $(anchor())?.scrollIntoView();
