@@ -63,11 +63,14 @@ def default_config(problem: OrReduce, *, variant: str) -> OrReduceConfig:
 def supports(problem: OrReduce, config: OrReduceConfig | None = None, *, variant: str) -> str | None:
     """None, or why the problem cannot run on this config, or on the default one; also by common.or_reduce.unsupported.
 
-    tilus' own reason: offsets reach all of A.
+    tilus' own reasons: offsets reach all of A; and so does int32 to the end of the last block, as the size of a grid is
+    counted in it.
     """
-    if reason := launching.out_of_reach({"A": problem.rows * problem.k}):
+    config = config or default_config(problem, variant=variant)
+    if reason := launching.out_of_reach({"A": problem.rows * problem.k}) or shared.unsupported(config, variant):
         return reason
-    return shared.unsupported(config or default_config(problem, variant=variant), variant)
+    block = config.block(problem, variant)
+    return launching.out_of_reach({"Y, in whole blocks,": cdiv(problem.rows, block) * block})
 
 
 def workspace_bytes(problem: OrReduce, config: OrReduceConfig, *, variant: str) -> int:

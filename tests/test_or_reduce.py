@@ -394,6 +394,11 @@ def test_what_offsets_do_not_reach_is_refused(monkeypatch):
         refused = kernel.supports(OrReduce(1 << 15, 1 << 14, 4), None)
         tilus = kernel.full_name.startswith("tilus/")
         assert refused == ("A has 2147483648 elements: tilus' offsets are int32" if tilus else None)
+        last = OrReduce(1, (1 << 31) - 1, 1)  # a grid counted beyond int32 has a negative size
+        whole = (1 << 31) - kernel.default_config(last).block(last, kernel.variant) if tilus else last.n
+        refused = kernel.supports(last, None)
+        assert refused == ("Y, in whole blocks, has 2147483648 elements: tilus' offsets are int32" if tilus else None)
+        assert kernel.supports(OrReduce(1, whole, 1), None) is None
         if tilus:
             apart = torch.empty_strided((2, 1, 4), (1000, 1000, 1), dtype=torch.int64)
             with monkeypatch.context() as patch:
