@@ -57,7 +57,8 @@ def _least_registers(block_m: int, block_n: int, block_k: int, num_warps: int) -
 
 
 def layout_of_total(rows: int, columns: int, num_warps: int, widest: int = WIDEST_SUMS) -> RegisterLayout:
-    """A tile in which the sums of warps meet: up to `widest` elements of a row a thread, and no element in two."""
+    """A tile in which the sums of warps meet: up to `widest` neighbours in a row of each thread. No element is in two
+    threads but where the threads are more than the elements."""
     width = gcd(widest, max(1, rows * columns // (32 * num_warps)))
     return auto_local_spatial(32 * num_warps, [rows, columns // width]).local(1, width)
 
