@@ -61,11 +61,12 @@ def beyond_offsets(problem: Matmul, placement: Placement) -> str | None:
 
 
 def check_rows(rows: Mapping[str, tuple[int, int]]) -> None:
-    """Raises ValueError for a tensor of so many rows, so many elements apart, of which no offset reaches the end."""
+    """Raises ValueError for a tensor of so many rows, so many elements apart, of which no offset reaches the end;
+    the gap behind the last row counts as well."""
     for name, (count, stride) in rows.items():
         if count > 1 and count * stride >= OFFSET_LIMIT:
             found = f"{name} has {count} rows, {stride} elements apart"
-            raise ValueError(f"{found}; accepted: {OFFSET_LIMIT} elements from end to end, or fewer")
+            raise ValueError(f"{found}; accepted: fewer than {OFFSET_LIMIT} elements, gaps included")
 
 
 class Pooled(NamedTuple):
