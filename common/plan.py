@@ -68,7 +68,7 @@ class Places(Protocol):
 
 class Placement(NamedTuple):
     """How the tensors of a call lie in memory: strides in elements, alignments of addresses in bytes, WIDEST at most.
-    A dimension of size 1 of A or B has the stride that it would have if it were larger."""
+    A dimension of size 1 has the stride that it would have if it were larger."""
 
     stride_am: int
     stride_bk: int
@@ -92,7 +92,7 @@ class Placement(NamedTuple):
         return self.stride_cm, self.stride_cn
 
     def out_is_contiguous(self, problem: Matmul) -> bool:
-        return (problem.n == 1 or self.stride_cn == 1) and (problem.m == 1 or self.stride_cm == problem.n)
+        return self.out_strides == (problem.n, 1)
 
 
 class Launch(NamedTuple):
@@ -197,8 +197,8 @@ def contiguous(problem: Matmul) -> Placement:
 def placement_of(problem: Matmul, a: Tensor | None, b: Tensor, bias: Tensor | None, out: Tensor | None) -> Placement:
     """b: [K, N]. None: contiguous, as it is allocated; of a bias, none.
 
-    torch leaves the stride of a dimension of size 1 open, and one that is not aligned would cost wide loads: it is
-    given as if the dimension were larger.
+    torch leaves the stride of a dimension of size 1 open, and one that is not aligned would cost wide loads and stores,
+    as one beyond int32 would an overflow: it is given as if the dimension were larger.
     """
     own = contiguous(problem)
     stride_am = own.stride_am if problem.m == 1 or a is None else a.stride(0)
@@ -206,8 +206,9 @@ def placement_of(problem: Matmul, a: Tensor | None, b: Tensor, bias: Tensor | No
         stride_bk, stride_bn = 1, own.stride_bn if problem.n == 1 else b.stride(1)
     else:
         stride_bk, stride_bn = own.stride_bk if problem.k == 1 else b.stride(0), 1
-    out_strides = own.out_strides if out is None else out.stride()
-    return Placement(stride_am, stride_bk, stride_bn, *out_strides, *map(alignment, (a, b, bias, out)))
+    stride_cm = own.stride_cm if problem.m == 1 or out is None else out.stride(0)
+    stride_cn = own.stride_cn if problem.n == 1 or out is None else out.stride(1)
+    return Placement(stride_am, stride_bk, stride_bn, stride_cm, stride_cn, *map(alignment, (a, b, bias, out)))
 
 
 def alignment(tensor: Tensor | None) -> int:

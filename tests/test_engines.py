@@ -141,6 +141,17 @@ def test_the_stride_of_a_single_row_or_column_tells_of_no_alignment(device):
     assert decompose_k.matmul(a, b).item() == 128
 
 
+@pytest.mark.parametrize("stride", [(1 << 32) + 8, 1])
+def test_the_stride_of_a_single_row_of_out_tells_of_no_alignment_and_no_end(stride, device):
+    problem = Matmul(1, 64, 128)
+    inputs = problem.inputs(device)
+    out = torch.empty_strided((1, 64), (stride, 1), dtype=BF16, device=device)
+    placement = placement_of(problem, inputs.a, inputs.b, None, out)
+    assert band.vectors(problem, placement).c == 8 and placement.out_is_contiguous(problem)
+    assert decompose_k.matmul(inputs.a, inputs.b, out=out) is out
+    assert Judge(problem, inputs).judge(out, 1).ok
+
+
 def test_the_stride_of_a_single_k_tells_of_no_alignment():
     weight = torch.ones(64, 1, dtype=BF16)  # stored [N, 1]
     assert (b := weight.T).stride() == (1, 1)
