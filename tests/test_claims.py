@@ -553,6 +553,22 @@ def test_tiles_are_told_of_searched_configs_alone():
         assert finding == Finding(f"M = N = 16: 16x16 on 7; M = N = 64: {', '.join(counts)}", verdict, 14)
 
 
+@pytest.mark.parametrize(("warps", "verdict"), [((1, 2), CONFIRMED), ((2, 4), CONFIRMED), ((4, 2), CONTRADICTED)])
+def test_the_warps_of_a_tile(warps, verdict):
+    """One kind of warps on 15 of 28 shapes, the other on 13; larger tiles and borrowed configs do not count."""
+    rows = on_suite(listed.PLAIN, {VECTOR: 1.3})
+    searched = [made for made in rows if made.config]
+    for number, made in enumerate(searched):
+        made.config = made.config | {"block_m": 16, "block_n": 16, "num_warps": warps[number >= 15]}
+    told = f"16x16, warps: {warps[0]} on 15, {warps[1]} on 13"
+    assert judged("A tile of 16x16", rows) == Finding(told, verdict, 28)
+    for made in searched[:2]:
+        made.config = made.config | {"block_m": 64, "num_warps": 4}
+    assert judged("A tile of 16x16", rows).measured == f"16x16, warps: {warps[0]} on 13, {warps[1]} on 13"
+    nearest = [replace(made, config_source="nearest") for made in rows]
+    assert judged("A tile of 16x16", nearest).verdict == NO_ROWS
+
+
 @pytest.mark.parametrize(
     ("program", "verdict"),
     [
@@ -1037,6 +1053,15 @@ def test_what_is_bound_by_computing(share, verdict):
         assert finding.measured.startswith(f"median {share:.1%} of the peak ({share:.1%}-{share:.1%}), ")
 
 
+def test_a_mean_of_the_sweep_is_of_the_shapes_that_the_source_has():
+    rows = on_suite(listed.SWEEP, {listed.TRITON_TUTORIAL: 0.85})
+    for made in rows:
+        if made.problem.m > 3840 and made.contender == listed.TRITON_TUTORIAL:
+            made.timing["cold"] = replace(made.timing["cold"], speedup=8.5, speedup_low=8.5, speedup_high=8.5)
+    finding = judged("Triton's tutorial kernel has", rows)
+    assert finding.measured.startswith("geometric mean 0.850x, ") and finding.problems == 28
+
+
 def test_where_torch_alone_was_timed_nothing_is_the_fastest():
     rows = on_suite(listed.PLAIN, {VECTOR: 1.3})
     alone = {made.problem.name for made in rows[:4]}
@@ -1051,6 +1076,23 @@ def test_where_torch_alone_was_timed_nothing_is_the_fastest():
 def test_a_gpu_whose_peak_is_not_known_says_nothing_of_what_bounds():
     finding = judged("Skinny matrix", made_on("NVIDIA L4", on_suite(listed.PLAIN, {VECTOR: 1.3})))
     assert finding == Finding("no rows of a kernel on a GPU whose peak is known", NO_ROWS)
+
+
+@pytest.mark.parametrize(("times", "verdict"), [(1.9, CONFIRMED), (2.1, CONTRADICTED)])
+def test_what_is_bound_by_memory(times, verdict):
+    """The fastest of a problem counts, and a problem on which torch alone was timed does not."""
+    rows = []
+    for size in (512, 1024, 2048, 4096, 8192, 16384):
+        for m in (1, 16):
+            more = {"workload": "w4a16-square", "m": m, "n": size, "k": size}
+            for contender, us in (("torch/dequantized_mm", 3 * times), ("triton/w4a16.atomic", times)):
+                made = of_problem(f"w4a16-{m}x{size}", contender, us, **more)
+                made.timing["cold"] = replace(made.timing["cold"], times_floor=us)
+                rows.append(made)
+    finding = judged("Products of inference", rows)
+    told = f"median {times:.2f}x the time of reading ({times:.2f}-{times:.2f}), the fastest of all, on 12 problems"
+    assert finding == Finding(told, verdict, 12)
+    assert judged("Products of inference", rows[::2]).verdict == NO_ROWS
 
 
 def test_what_needs_no_rows():
@@ -1069,6 +1111,9 @@ def test_what_needs_no_rows():
     assert judged("A tensor of requires_clean", []) == Finding(told, CONFIRMED)
     assert judged("On an A100 SplitK has 61%", []) == Finding("102.4 and 64 blocks a slot of an SM, 1.60x", CONFIRMED)
     assert replace_rule("On an A100 SplitK has 61%", claimed=2.5).verdict == CONTRADICTED
+    told = "speed 1.90x; memory throughput 1.94x, occupancy 3.68x"
+    assert judged("Occupancy and memory", []) == Finding(told, CONTRADICTED)
+    assert replace_rule("Occupancy and memory", increases={"memory throughput": (313, 161)}).verdict == CONFIRMED
 
 
 @triton.jit
@@ -1115,6 +1160,7 @@ def test_a_tilus_that_cannot_be_imported_leaves_its_claim_untested(monkeypatch):
 def test_a_claim_that_a_test_shows_takes_that_test():
     rule = claim("Past Dynamo's").rule
     assert judged("Past Dynamo's", []) == Finding(f"{rule.file}, {rule.test}", CONFIRMED)
+    assert replace_rule("Past Dynamo's", holds=False).verdict == CONTRADICTED
     for gone in ({"test": "test_none"}, {"file": "tests/none.py"}):
         with pytest.raises(Untested) as untested:
             replace_rule("Past Dynamo's", **gone)

@@ -1,5 +1,6 @@
 """The sources' own kernels, as published: right in the interpreters, compiled for Hopper, with the space they had."""
 
+import re
 from dataclasses import replace
 
 import compiled
@@ -7,6 +8,7 @@ import pytest
 import torch
 import triton
 from matmul_cases import assert_right, run
+from ttgir import ptx
 
 from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.diagnostics.resources import Task
@@ -318,6 +320,23 @@ def test_an_or_takes_contiguous_rows_and_a_control_a_constant():
     assert all("a control" in control.supports(OrReduce(2, 3, 4), None) for control in controls)
 
 
+@pytest.mark.parametrize("k", [4, 8, 16])
+def test_triton_unrolls_the_or_reduce_of_a_known_length(k, tmp_path):
+    """No branch leads back; lanes that share a K exchange by shuffles, two of 32 bits for an int64."""
+    kernel = named("published_triton/or_reduce.reduce")
+    problem = OrReduce(128, 256, k)
+    config = kernel.default_config(problem)
+    (text,) = ptx(kernel.full_name, problem, [config], tmp_path)
+    seen: set[str] = set()
+    for line in text.splitlines():
+        seen.update(re.findall(r"^\s*(\$\w+):", line))
+        assert not seen & set(re.findall(r"\bbra(?:\.uni)?\s+(\$\w+)", line))
+    values = config.block_m * config.block_n * k // (32 * config.num_warps)  # of a thread
+    lane = max(1, k // 8)  # values of K that it loads at once
+    steps = (k // lane).bit_length() - 1
+    assert text.count("shfl.sync") == 2 * steps * values // lane
+
+
 # Compiled for Hopper, as they would run: of each document the last of its designs, which has all that the others have.
 
 
@@ -350,6 +369,26 @@ def test_it_compiles_for_hopper(task):
     assert not any(gpu_kernel.over("sm_90a") for gpu_kernel in outcome.gpu_kernels)
     multiplies = any("tensor cores" in gpu_kernel.instructions for gpu_kernel in outcome.gpu_kernels)
     assert multiplies == (task.problem.op != OrReduce.op)
+
+
+def or_tasks():
+    for kernel in or_reduce.KERNELS[:2]:
+        for size in (32, 64):
+            for k in (8, 16):
+                yield Task(kernel, OrReduce(128, 256, k), or_reduce.TileConfig(size, size, 4), "space", "sm_90a")
+
+
+OR_TASKS = compiled.wanted(*or_tasks())
+
+
+@compiled.on_one_worker
+@pytest.mark.parametrize("task", OR_TASKS, ids=lambda task: f"{task.kernel.full_name}-{task.config}-k{task.problem.k}")
+def test_a_large_tile_spills_on_hopper_where_it_is_reduced(task):
+    outcome = compiled.built(task)
+    assert not outcome.error
+    (gpu_kernel,) = outcome.gpu_kernels
+    spilt = task.kernel.variant == "reduce" and task.config.block_m == 64
+    assert gpu_kernel.spill_stores > 10_000 if spilt else not gpu_kernel.spills
 
 
 # Who takes part.

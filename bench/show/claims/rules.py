@@ -367,8 +367,7 @@ class Tiles(OfOne):
     text = "the most frequent of the searched configs"
 
     def finding(self, rows: pd.DataFrame) -> Finding:
-        last = latest(rows)
-        own = last[last["config_source"].isin(["tuned", "search"])]
+        own = _searched(rows)
         found = {size: Counter(map(_tile, own[own["m"] == size]["config"])) for size in self.tiles}
         if not all(found.values()):
             sizes = " and ".join(map(str, self.tiles))
@@ -376,6 +375,32 @@ class Tiles(OfOne):
         text = "; ".join(f"M = N = {size}: {_counts(tiles)}" for size, tiles in found.items())
         holds = all(_most_frequent(counts) <= set(self.tiles[size]) for size, counts in found.items())
         return Finding(text, verdict(holds), sum(tiles.total() for tiles in found.values()))
+
+
+@dataclass(frozen=True)
+class Warps(OfOne):
+    """warps: those among which the most frequent of the searched configs with this tile have to be."""
+
+    tile: str
+    warps: Sequence[int]
+
+    text = "the most frequent of the searched configs"
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        configs = _searched(rows)["config"]
+        found = Counter(config["num_warps"] for config in configs if _tile(config) == self.tile)
+        if not found:
+            raise Untested(f"no rows of {self.contender} with a searched config of {self.tile}")
+        most = max(found.values())
+        holds = all(warps in self.warps for warps, count in found.items() if count == most)
+        told = ", ".join(f"{warps} on {count}" for warps, count in found.most_common())
+        return Finding(f"{self.tile}, warps: {told}", verdict(holds), len(configs))
+
+
+def _searched(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of each problem the last row, where its config was searched for it."""
+    last = latest(rows)
+    return last[last["config_source"].isin(["tuned", "search"])]
 
 
 def _tile(config: Mapping[str, object]) -> str:
@@ -751,13 +776,33 @@ class ComputeBound(OfSeveral):
             lambda device: next((peak for of, peak in PEAK_TFLOPS.items() if of in device), None)
         )
         beside = beside.assign(share=2e-6 * beside["m"] * beside["n"] * beside["k"] / beside["median_us"] / peaks)
-        written = ~beside["contender"].str.startswith("torch/")
-        shares = beside[written.groupby(beside["problem"]).transform("any")].groupby("problem")["share"].max().dropna()
+        shares = _beside_kernels(beside).groupby("problem")["share"].max().dropna()
         if shares.empty:
             raise Untested("no rows of a kernel on a GPU whose peak is known")
         middle = shares.median()
         text = f"median {middle:.1%} of the peak ({shares.min():.1%}-{shares.max():.1%}), the fastest of all"
         return Finding(f"{text}, on {len(shares)} problems", verdict(bool(middle >= 0.5)), len(shares))
+
+
+@dataclass(frozen=True)
+class MemoryBound(OfSeveral):
+    """On half of the problems the fastest contender takes at most twice the time in which the least bytes are read."""
+
+    text = "median at most twice the time of reading the least bytes"
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        times = _beside_kernels(timed(rows)).groupby("problem")["times_floor"].min().dropna()
+        if times.empty:
+            raise Untested("no rows of a kernel beside the time of reading")
+        middle = times.median()
+        text = f"median {middle:.2f}x the time of reading ({times.min():.2f}-{times.max():.2f}), the fastest of all"
+        return Finding(f"{text}, on {len(times)} problems", verdict(bool(middle <= 2)), len(times))
+
+
+def _beside_kernels(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of problems on which more than torch was timed."""
+    written = ~rows["contender"].str.startswith("torch/")
+    return rows[written.groupby(rows["problem"]).transform("any")]
 
 
 # What Nsight Compute counted.
@@ -841,10 +886,12 @@ class Untestable(WithoutRows):
 
 @dataclass(frozen=True)
 class ShownByTest(WithoutRows):
-    """A test of this project shows what is claimed: with the test gone there is no verdict."""
+    """A test of this project shows what is claimed, or, where `holds` is not so, its opposite: with the test gone there
+    is no verdict."""
 
     file: str
     test: str
+    holds: bool = True
 
     text = "by a test"
 
@@ -852,7 +899,7 @@ class ShownByTest(WithoutRows):
         file = ROOT / self.file
         if not file.exists() or f"def {self.test}(" not in file.read_text():
             raise Untested(f"{self.file} has no {self.test}", NOT_TESTABLE)
-        return Finding(f"{self.file}, {self.test}", CONFIRMED)
+        return Finding(f"{self.file}, {self.test}", verdict(self.holds))
 
 
 @dataclass(frozen=True)
@@ -948,6 +995,25 @@ class Waves(WithoutRows):
         low, high = around(self.claimed)
         text = f"{one:g} and {other:g} blocks a slot of an SM, {one / other:.2f}x"
         return Finding(text, verdict(low <= one / other <= high), figure=f"{one / other:.2f}x")
+
+
+@dataclass(frozen=True)
+class Proportional(WithoutRows):
+    """Of two kernels in the source's own table, whether each of `increases` is about that in `speed`; pairs of figures,
+    the first kernel's over the second's."""
+
+    speed: tuple[float, float]
+    increases: Mapping[str, tuple[float, float]]
+
+    text = "by the source's own table"
+
+    def finding(self, rows: pd.DataFrame) -> Finding:
+        gain = self.speed[0] / self.speed[1]
+        low, high = around(gain)
+        ratios = {name: one / other for name, (one, other) in self.increases.items()}
+        told = ", ".join(f"{name} {ratio:.2f}x" for name, ratio in ratios.items())
+        holds = all(low <= ratio <= high for ratio in ratios.values())
+        return Finding(f"speed {gain:.2f}x; {told}", verdict(holds))
 
 
 @dataclass(frozen=True)
