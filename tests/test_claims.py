@@ -28,7 +28,7 @@ from triton_vs_tilus.bench.rows.row import (
     Stage,
 )
 from triton_vs_tilus.bench.show import tables
-from triton_vs_tilus.bench.show.claims import listed, rules
+from triton_vs_tilus.bench.show.claims import figures, listed, rules
 from triton_vs_tilus.bench.show.claims.claim import FEW_ROWS, NOT_RECORDED, VERDICTS, Claim
 from triton_vs_tilus.bench.show.claims.evidence import NO_ROWS, NOT_TESTABLE, Untested, evidence, named
 from triton_vs_tilus.bench.show.claims.listed import CLAIMS
@@ -1093,6 +1093,16 @@ def test_what_is_bound_by_memory(times, verdict):
     told = f"median {times:.2f}x the time of reading ({times:.2f}-{times:.2f}), the fastest of all, on 12 problems"
     assert finding == Finding(told, verdict, 12)
     assert judged("Products of inference", rows[::2]).verdict == NO_ROWS
+
+
+def test_the_papers_counted_time_is_not_that_of_its_tables():
+    there = claim("SplitK is 1.90 times").there
+    counted = Matmul(16, 4096, 4096).flops / 27.90e-6 * 1e-12
+    cells = figures.PUBLISHED["w4a16"].figures["w4a16-16x4096x4096-fp16-g128"]
+    of_tables = sorted(cell.split(",")[0] for cell in cells)
+    assert there.startswith(
+        f"27.90 us are {counted:.1f} TFLOPS, and its Tables 4 to 6 have {of_tables[0]} to {of_tables[-1]}"
+    )
 
 
 def test_what_needs_no_rows():
