@@ -11,6 +11,7 @@ import torch
 from cuda_source import cuda_sources
 from tilus import drivers
 from tilus.hidet.ir.builders import FunctionBuilder
+from tilus.hidet.ir.primitives.cuda.setmaxnreg import setmaxnreg
 from tilus.lang.instantiated_script import BuildOptions as OptionsOfTilus
 
 from triton_vs_tilus.bench import contenders
@@ -113,6 +114,26 @@ class Alone(tilus.Script):
 def test_a_plain_block_that_meets_its_cluster_has_the_header_for_it(tmp_path):
     source = cuda_source.source_of(Alone(), torch.empty(32, dtype=torch.int32), folder=tmp_path)
     assert "this_cluster().sync()" in source and HEADER in source and "__cluster_dims__" not in source
+
+
+class Roles(tilus.Script):
+    """A warpgroup gives registers to the other."""
+
+    def __call__(self, out_ptr: ~tilus.int32):
+        self.attrs.blocks, self.attrs.warps = 1, 8
+        with self.thread_group(0, 128):
+            setmaxnreg(24, "dec")
+        with self.thread_group(128, 128):
+            setmaxnreg(240, "inc")
+
+
+def test_a_script_can_move_registers_between_warpgroups(tmp_path):
+    """By a primitive of tilus' own, as notes/explicit.md says."""
+    source = cuda_source.source_of(Roles(), torch.empty(1, dtype=torch.int32), folder=tmp_path)
+    assert re.findall(r"setmaxnreg\.\w+\.sync\.aligned\.u32 \d+", source) == [
+        "setmaxnreg.dec.sync.aligned.u32 24",
+        "setmaxnreg.inc.sync.aligned.u32 240",
+    ]
 
 
 @pytest.fixture
