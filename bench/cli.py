@@ -70,7 +70,7 @@ exit codes:
   2    usage: a flag, a name or a file that cannot be used
   3    regression: --fail-over was exceeded
   130  interrupted by Ctrl-C
-  141  whoever read the output has closed it
+  141  the reader of the output has closed it
   143  terminated by SIGTERM"""
 
 
@@ -225,12 +225,12 @@ def add_contender_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("contenders", "the baseline, of a product torch/mm, always takes part")
     pattern = "full name, language/file, file.variant, file, language, or a pattern of these; repeatable"
     group.add_argument("--only", metavar="NAME", action="append", default=[], help=pattern)
-    group.add_argument("--skip", metavar="NAME", action="append", default=[], help="likewise")
+    group.add_argument("--skip", metavar="NAME", action="append", default=[], help="leave these out, named as for --only; repeatable")
     references = "also torch.compile, custom ops, Helion: those that compile or search for seconds at every problem"
     group.add_argument("--references", action="store_true", help=references)
     matched = "also each kernel of a language with the config of the other's: what the language alone changes"
     group.add_argument("--matched", action="store_true", help=matched)
-    borrowed = "also each kernel searched for the problem with the config that it would borrow, were it not searched"
+    borrowed = "also each kernel searched for the problem with the config that it would borrow without that search"
     group.add_argument("--borrowed", action="store_true", help=borrowed)
     candidate = "a kernel of your own (bench/candidate.py); repeatable"
     group.add_argument("--candidate", metavar="FILE.py:FUNCTION", action="append", default=[], help=candidate)
@@ -241,9 +241,9 @@ def add_measuring_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("measuring")
     timing = "out of cold, graph, warm, host, with commas between (default: cold,graph)"
     group.add_argument("--timing", metavar="T,T,...", help=timing)
-    group.add_argument("--rounds", type=int, help="in each of which every contender has its turn (default: 80)")
+    group.add_argument("--rounds", type=int, help="in each, every contender takes a turn (default: 80)")
     group.add_argument("--tune", choices=TUNE, default="off", help="search configs (default: %(default)s)")
-    energy = "also the microjoules of a launch, with --timing graph: half a second a contender more"
+    energy = "also the microjoules of a launch, with --timing graph: takes half a second more per contender"
     group.add_argument("--energy", action="store_true", help=energy)
 
 

@@ -1,8 +1,8 @@
 """What recorded rows say, without a GPU: tables, the matrix, plots, CSV, JSON, Markdown; and the pages that show them.
 
-python bench/report.py FILE [--matrix] [--markdown] [--csv F] [--json F] [--plot DIR]
-python bench/report.py NEW --against OLD [--fail-over PCT]
-python bench/report.py --update-docs
+    python bench/report.py FILE [--matrix] [--markdown] [--csv F] [--json F] [--plot DIR]
+    python bench/report.py NEW --against OLD [--fail-over PCT]
+    python bench/report.py --update-docs
 """
 
 import argparse

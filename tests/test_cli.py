@@ -133,6 +133,14 @@ def test_help_waits_for_neither_torch_nor_a_kernel(command):
     assert "argparse" in imported and not imported & {"torch", "triton", "tilus", "rich", "pandas"}
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_keeps_the_lines_of_its_examples(command):
+    made = importlib.import_module(f"triton_vs_tilus.bench.{command}")
+    examples = [line.strip() for line in made.__doc__.splitlines() if line.strip().startswith(("python ", "torchrun "))]
+    shown = [line.strip() for line in made.parser().format_help().splitlines()]
+    assert not set(examples) - set(shown)
+
+
 def test_the_exit_codes_are_those_of_the_help():
     codes = {int(line.split()[0]) for line in cli.EXIT_CODES.splitlines()[1:]}
     assert codes == set(ExitCode)
