@@ -120,7 +120,7 @@ class Parser(argparse.ArgumentParser):
         """Raises UsageError where others are given beside this flag than those that are read then."""
         if unread := [given for given in self.given(args) if given not in (flag, *read)]:
             accepted = ", ".join(read) or "nothing"
-            raise UsageError(f"{flag} leaves {', '.join(unread)} unread; accepted beside it: {accepted}")
+            raise UsageError(f"{flag} does not use {', '.join(unread)}; accepted beside it: {accepted}")
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
@@ -225,7 +225,7 @@ def add_contender_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("contenders", "the baseline, of a product torch/mm, always takes part")
     pattern = "full name, language/file, file.variant, file, language, or a pattern of these; repeatable"
     group.add_argument("--only", metavar="NAME", action="append", default=[], help=pattern)
-    group.add_argument("--skip", metavar="NAME", action="append", default=[], help="leave these out, named as for --only; repeatable")
+    group.add_argument("--skip", metavar="NAME", action="append", default=[], help="leave these out; repeatable")
     references = "also torch.compile, custom ops, Helion: those that compile or search for seconds at every problem"
     group.add_argument("--references", action="store_true", help=references)
     matched = "also each kernel of a language with the config of the other's: what the language alone changes"
@@ -304,7 +304,7 @@ def _other_files(args: argparse.Namespace) -> list[Path]:
 def try_file(flag: str, path: Path) -> None:
     """Raises UsageError where no regular file can be written at this path, or beside it, where it is written first."""
     if path.exists() and not path.is_file():
-        raise UsageError(f"{flag} {path}: is no regular file")
+        raise UsageError(f"{flag} {path}: is not a regular file")
     there = path.exists()
     try:
         with path.open("a"), TemporaryFile(dir=path.resolve().parent):
@@ -375,7 +375,7 @@ def new_output(args: argparse.Namespace, folder: Path) -> Path:
 
     output = args.output or new_path(folder)
     if output.exists():
-        raise UsageError(f"--output {output} is there already")
+        raise UsageError(f"--output {output} exists already")
     return output
 
 

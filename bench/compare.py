@@ -168,7 +168,7 @@ def check_on_cpu(args: argparse.Namespace) -> int:
     if Ranks().rank:
         return ExitCode.OK  # rank 0 checks
     if args.output is not None and args.output.exists():
-        raise UsageError(f"--output {args.output} is there already; rows of a CPU are not added to others")
+        raise UsageError(f"--output {args.output} exists already; rows of a CPU are not added to others")
     if args.output is not None:
         try_file("--output", args.output)
     plan = _plan(args, Options(timings=(), device="cpu"), for_cpu=True)

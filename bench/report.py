@@ -3,6 +3,8 @@
     python bench/report.py FILE [--matrix] [--markdown] [--csv F] [--json F] [--plot DIR]
     python bench/report.py NEW --against OLD [--fail-over PCT]
     python bench/report.py --update-docs
+
+Rows are what bench/compare.py writes; the pages are README.md and those of notes/.
 """
 
 import argparse

@@ -351,7 +351,7 @@ EXAMPLE = '[{"m": 16, "n": 4096, "k": 14336, "dtype": "fp16", "epilogue": "relu"
 def _from_file(path: Path, asked: Asked) -> list[Matmul]:
     """Raises ValueError."""
     if path.exists() and not path.is_file():  # reading a FIFO would wait for its writer
-        raise ValueError(f"workload {path} is no regular file")
+        raise ValueError(f"workload {path} is not a regular file")
     try:
         entries = json.loads(path.read_text())
     except OSError as error:

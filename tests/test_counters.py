@@ -290,7 +290,7 @@ def test_it_needs_a_gpu(monkeypatch, capsys):
         (ROUTER, "ncu is not on PATH; it comes with"),
         (["--only", VECTOR], "--problem NAME or --shape MxNxK is needed"),
         ([*ROUTER, "--only", "nobody"], "--only is 'nobody'; accepted: names and parts of"),
-        ([*ROUTER, "--output", __file__], "is there already"),
+        ([*ROUTER, "--output", __file__], "exists already"),
     ],
 )
 def test_what_it_refuses(ncu, monkeypatch, capsys, arguments, told):

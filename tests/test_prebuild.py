@@ -306,9 +306,9 @@ def test_folders_that_cannot_be_written_are_told(caches, tmp_path, monkeypatch, 
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["--adopt", "built", "--workload", "router"], "--adopt leaves --workload unread; accepted beside it: nothing"),
-        (["--adopt", "built", "--sanitizer"], "--adopt leaves --sanitizer unread"),
-        (["--sanitizer", "--workload", "router"], "--sanitizer leaves --workload unread; accepted beside it: --only, "),
+        (["--adopt", "built", "--workload", "router"], "--adopt does not use --workload; accepted beside it: nothing"),
+        (["--adopt", "built", "--sanitizer"], "--adopt does not use --sanitizer"),
+        (["--sanitizer", "--workload", "router"], "--sanitizer does not use --workload; accepted beside it: --only, "),
     ],
 )
 def test_flags_that_would_be_ignored_are_refused(capsys, flags, told):

@@ -399,7 +399,7 @@ def test_a_file_of_no_rows_is_named_with_its_line(journal, tmp_path, capsys, tex
         assert error.startswith("report.py: error: ") and said in error and "Traceback" not in error
 
 
-@pytest.mark.parametrize(("flag", "said"), [("--json", "is no regular file"), ("--plot", "File exists")])
+@pytest.mark.parametrize(("flag", "said"), [("--json", "is not a regular file"), ("--plot", "File exists")])
 def test_files_are_tried_before_anything_is_shown(journal, capsys, flag, said):
     assert run_command(report.main, [str(journal), flag, "/dev/full"]) == 2
     shown = capsys.readouterr()

@@ -476,7 +476,7 @@ def test_no_kernel_waits_for_a_load_before_it_issues_another():
     ("flags", "told"),
     [
         (["--json", "resources.json", "--markdown"], "--markdown: not allowed with argument --json"),
-        (["--matched", "--shape", "16x256x7168"], "--matched leaves --shape unread; accepted beside it: --target, "),
+        (["--matched", "--shape", "16x256x7168"], "--matched does not use --shape; accepted beside it: --target, "),
     ],
 )
 def test_flags_that_would_be_ignored_are_refused(capsys, flags, told):

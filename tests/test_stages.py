@@ -294,7 +294,7 @@ def test_the_command_records_every_problem(gpu, tmp_path, capsys):
     assert "cold L2" in printed and "warm L2" in printed and CLUSTER in printed
     assert f"stages: {output}" in told and "64x256x7168-bf16-nk: 8 launches in" in told
     assert run_command(command.main, [*ASKED, "--output", str(output)]) == 2
-    assert "is there already" in on_stderr(capsys)
+    assert "exists already" in on_stderr(capsys)
 
 
 def test_a_problem_whose_kernel_is_wrong_is_told_and_left_out(gpu, monkeypatch, tmp_path, capsys):

@@ -220,7 +220,7 @@ def test_a_list_that_is_none_is_told_where(tmp_path, text, told):
 
 def test_a_list_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "mine.json")
-    with pytest.raises(ValueError, match=r"mine\.json is no regular file"):
+    with pytest.raises(ValueError, match=r"mine\.json is not a regular file"):
         workloads.problems(str(tmp_path / "mine.json"))
 
 
