@@ -1,6 +1,8 @@
 """The interpreter of tilus as a tool: any Script, called as on a GPU, from a file, in many orders, in others' tests."""
 
+import re
 import textwrap
+from pathlib import Path
 
 import pytest
 import tilus
@@ -13,6 +15,7 @@ from triton_vs_tilus.kernels_tilus import interpreter
 from triton_vs_tilus.kernels_tilus.interpreter import Schedule, upstream
 from triton_vs_tilus.kernels_tilus.interpreter.__main__ import main
 
+ROOT = Path(__file__).parent.parent
 pytest_plugins = ["pytester", "triton_vs_tilus.kernels_tilus.interpreter.plugin"]
 
 SCRIPT = """
@@ -60,6 +63,16 @@ def test_a_script_from_a_file(file, capsys):
     assert "x_ptr:" not in said
     assert main([file, *ARGS, "--expect", "sums_ptr=x_ptr"]) == 1
     assert "sums_ptr is not x_ptr: Tensor-likes are not close!" in capsys.readouterr().out
+
+
+def test_the_note_shows_the_lines_that_its_example_prints(tmp_path, capsys):
+    note = (ROOT / "notes" / "interpreter.md").read_text()
+    path = tmp_path / "running_sum.py"
+    path.write_text(note.partition("```python\n")[2].partition("```")[0])
+    shown = [line for line in note.splitlines() if re.search(r"running_sum\.py:\d", line)]
+    arguments = ["--args", "8", "arange(8)", "zeros(8)", "zeros(1)", "--schedules", "2"]
+    assert main([f"{path}:RunningSum", "--init", "sync=False", *arguments]) == 1
+    assert len(shown) == 2 and set(shown) <= set(capsys.readouterr().out.splitlines())
 
 
 def test_its_mistake_is_told_and_can_be_let_pass(file, capsys):
