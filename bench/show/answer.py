@@ -354,7 +354,7 @@ def reason_lines(answer: Answer) -> Iterator[str]:
         yield "Why: linear knows no kernel that wins, by the nearest sizes with kernels timed by name."
     elif ours is fastest:
         yield f"Why: {_cause(fastest)}."
-        yield f"     Timed was a call of linear (notes/linear.md), which took this kernel of {written_in(fastest)}"
+        yield f"     The time is that of linear (notes/linear.md), which took this kernel of {written_in(fastest)}"
         there = _measured_at(fastest)
         yield f"     for its time at {there}, where each kernel was timed." if there else "     by a rule of thumb."
     elif ours is not None:
