@@ -6,7 +6,7 @@ import pytest
 import tilus
 import torch
 from matmul_cases import matmul_kernels, own_config
-from tilus import bfloat16, float16, float32, int32, void_p
+from tilus import bfloat16, float8_e4m3, float8_e5m2, float16, float32, int8, int32, int64, uint8, uint32, void_p
 from tilus.hidet.ir.primitives.cuda.atomic import atomic_add
 from tilus.hidet.ir.primitives.cuda.ldst import load, store
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
@@ -20,6 +20,7 @@ from triton_vs_tilus.common.kernel import MatmulConfig
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import atomics, interpreter, semaphore
 from triton_vs_tilus.kernels_tilus.configs import BandConfig
+from triton_vs_tilus.kernels_tilus.interpreter import dtypes
 
 # What instructions calculate
 
@@ -66,6 +67,95 @@ def test_elementwise_casts_and_reductions():
     ]
     for got, want in zip(out, wanted, strict=True):
         torch.testing.assert_close(got, want)
+
+
+class OfOne(tilus.Script):
+    """One instruction on a row of 8 elements of `dtype`; its result has 8 of `to`."""
+
+    def __init__(self, what, dtype, to=None):
+        super().__init__()
+        self.what, self.dtype, self.to = what, dtype, to or dtype
+
+    def __call__(self, x_ptr: void_p, out_ptr: void_p):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 1
+        x = self.load_global(self.global_view(x_ptr, dtype=self.dtype, shape=[8]), offsets=[0], shape=[8])
+        out = self.global_view(out_ptr, dtype=self.to, shape=[8])
+        if self.what == "cast":
+            self.store_global(out, self.cast(x, dtype=self.to), offsets=[0])
+        if self.what == "round":
+            self.store_global(out, self.round(x), offsets=[0])
+        if self.what == "max":
+            self.store_global(out, self.max(x, dim=0, keepdim=True), offsets=[0])
+        if self.what == "min":
+            self.store_global(out, self.min(x, dim=0, keepdim=True), offsets=[0])
+        if self.what == "clip":
+            self.store_global(out, self.clip(x, 0, 1), offsets=[0])
+
+
+def of_one(what, x, dtype, to=None):
+    out = torch.empty(8, dtype=dtypes.torch_dtype(to or dtype))
+    interpreter.run(OfOne(what, dtype, to), x, out)
+    return out
+
+
+BEYOND = torch.tensor([1e9, -1e9, 7e4, float("nan"), 300.7, -5.7, float("inf"), 3e9])
+LEAST = -(1 << 63)
+
+
+@pytest.mark.parametrize(
+    "dtype, to, wanted",
+    [
+        # The PTX of nvcc 13: cvt.rzi.s32.f32 and its low byte, but cvt.rzi.s8.f16.
+        (float32, int8, [0, 0, 112, 0, 44, -5, -1, -1]),
+        (float16, int8, [127, -128, 127, 0, 127, -5, 127, 127]),
+        (bfloat16, uint8, [255, 0, 255, 0, 255, 0, 255, 255]),
+        (float32, int32, [10**9, -(10**9), 70000, 0, 300, -5, 2**31 - 1, 2**31 - 1]),
+        (float32, int64, [10**9, -(10**9), 70000, LEAST, 300, -5, 2**63 - 1, 3 * 10**9]),
+        # The conversions of cuda_fp8.h, compiled for the host.
+        (float32, float8_e4m3, [448, -448, 448, None, 288, -5.5, 448, 448]),
+        (float32, float8_e5m2, [57344, -57344, 57344, None, 320, -6, 57344, 57344]),
+        (float16, float8_e5m2, [57344, -57344, 57344, None, 320, -6, 57344, 57344]),
+    ],
+    ids=str,
+)
+def test_a_cast_saturates_as_cuda_does(dtype, to, wanted):
+    found = of_one("cast", BEYOND.to(dtypes.torch_dtype(dtype)), dtype, to)
+    assert [None if v != v else v for v in found.to(torch.float64 if to.is_float() else found.dtype).tolist()] == wanted
+
+
+def test_an_unsigned_cast_saturates():
+    memory = torch.empty(8, dtype=torch.uint32)
+    interpreter.run(OfOne("cast", float32, uint32), BEYOND, memory)
+    assert memory.tolist() == [10**9, 0, 70000, 0, 300, 0, 2**32 - 1, 3 * 10**9]
+
+
+@pytest.mark.parametrize(
+    "dtype, wanted",
+    [(float32, [1, 2, 3, -1, -2, -3]), (float16, [0, 2, 2, 0, -2, -2]), (bfloat16, [0, 2, 2, 0, -2, -2])],
+)
+def test_halves_round_as_cuda_rounds_them(dtype, wanted):
+    """roundf: away from zero; hrint: to even."""
+    x = torch.tensor([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0, 0], dtype=dtypes.torch_dtype(dtype))
+    assert of_one("round", x, dtype)[:6].tolist() == wanted
+
+
+def test_a_maximum_passes_nan_over_and_starts_finite():
+    """fmaxf, from -FLT_MAX on."""
+    nan, inf, largest = float("nan"), float("inf"), torch.finfo(torch.float32).max
+    x = torch.tensor([nan, 2, -3, nan, 1, 0, 0, 0])
+    assert of_one("max", x, float32)[0] == 2
+    assert of_one("min", x, float32)[0] == -3
+    assert of_one("max", torch.full((8,), -inf), float32)[0] == -largest
+    assert of_one("min", torch.full((8,), nan), float32)[0] == largest
+    assert of_one("max", torch.arange(-9, -1, dtype=torch.int32), int32)[0] == -2
+
+
+@pytest.mark.parametrize("what", ["max", "min", "clip"])
+def test_what_tilus_has_no_larger_of_is_refused(what):
+    """tilus 0.2.0: NameError: name 'hidet' is not defined, in primitives/cuda/math/float16.py."""
+    with pytest.raises(interpreter.Unsupported, match="max or min of float16"):
+        of_one(what, torch.zeros(8).half(), float16)
 
 
 class Slices(tilus.Script):
@@ -135,6 +225,25 @@ def test_scalars_are_those_of_c(a, b):
     interpreter.run(Scalars(), out, a, b)
     quotient = int(a / b)
     assert out.tolist() == [quotient, a - quotient * b, min(a, b), max(a, b), a * b]
+
+
+class Negated(tilus.Script):
+    """Whether -a is larger than b."""
+
+    def __call__(self, out_ptr: ~int32, a: uint32, b: uint32):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 1
+        larger: int32 = 0
+        if -a > b:
+            larger = 1
+        out = self.global_view(out_ptr, dtype=int32, shape=[1])
+        self.store_global(out, self.register_tensor(dtype=int32, shape=[1], init=lambda i: larger), offsets=[0])
+
+
+def test_an_unsigned_number_negated_is_unsigned():
+    out = torch.zeros(1, dtype=torch.int32)
+    interpreter.run(Negated(), out, 2, 5)
+    assert out.item() == 1
 
 
 def test_a_signed_overflow_is_an_error():

@@ -34,6 +34,7 @@ WHOLE_BYTES = {
 }
 # The torch dtypes of an argument that a pointer to the type takes, besides the one of memory.
 _ARGUMENTS = {"uint16": torch.uint16, "uint32": torch.uint32}
+_SATURATING = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 @dataclass(frozen=True)
@@ -146,11 +147,26 @@ def torch_dtype(dtype: DataType) -> torch.dtype:
 
 
 def cast_tile(tile: Tensor, dtype: DataType) -> Tensor:
-    """The tile in this type: floats round to nearest even; to an integer they are truncated; integers wrap."""
+    """The tile in this type, as a GPU casts: floats round to nearest even, and saturate in eight bits; to an integer
+    they are truncated, and saturate; integers wrap."""
     to = form(dtype)
     if to.codes is not None:
         return to.rounded(tile)
+    if to.tile in _SATURATING:
+        largest = torch.finfo(to.tile).max
+        return (tile if tile.dtype.is_floating_point else tile.float()).clamp(-largest, largest).to(to.tile)
+    if tile.dtype.is_floating_point and dtype.is_integer() and to.tile is not torch.bool:
+        tile = _truncated(tile, to.nbits, signed=int(dtype.min_value) < 0)
     if to.stored is None:
-        integers = tile if not tile.dtype.is_floating_point else tile.to(torch.int64)
-        return to.values(to.bits(integers))
+        return to.values(to.bits(tile))
     return to.wrapped(tile.to(to.tile)) if to.mask else tile.to(to.tile)
+
+
+def _truncated(tile: Tensor, nbits: int, signed: bool) -> Tensor:
+    """int64: floats as integers of a type. What it does not hold saturates: that of fp32 and fp64 in no less than 32
+    bits, of which a narrower type takes the lowest. NaN is 0, in 64 bits the least."""
+    bits = max(nbits, 32) if tile.dtype in (torch.float32, torch.float64) else nbits
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    values = tile.double()
+    inside = values.nan_to_num(low if bits == 64 else 0).to(torch.int64)
+    return torch.where(values >= high, high, torch.where(values <= low, low, inside))

@@ -88,6 +88,13 @@ def _remainder(a, b):
     return math.fmod(a, b) if isinstance(a, float) or isinstance(b, float) else a - _quotient(a, b) * b
 
 
+def _rounded(a: Tensor) -> Tensor:
+    """Halves away from zero, by C's roundf; those of half precision to even, by CUDA's hrint."""
+    if a.dtype.itemsize < 4:
+        return a.round()
+    return a.trunc() + a.sign() * ((a - a.trunc()).abs() >= 0.5)
+
+
 _ARITHMETIC = {
     ir.Add: operator.add,
     ir.Sub: operator.sub,
@@ -112,7 +119,7 @@ _MATH = {
     **{name: getattr(torch, name) for name in _UNARY.split()},
     "pow": torch.pow,
     "atan2": torch.atan2,
-    "round": lambda a: a.trunc() + a.sign() * ((a - a.trunc()).abs() >= 0.5),  # C's roundf: halves away from zero
+    "round": _rounded,
     "min": torch.fmin,  # as CUDA's fminf and fmaxf: the other operand where one is NaN
     "max": torch.fmax,
     "mod": torch.fmod,
@@ -161,8 +168,7 @@ class Compiler:
                 a = self(expr.a)
                 return lambda t: _logical_not(a(t))
             case ir.Neg():
-                a = self(expr.a)
-                return lambda t: -a(t)
+                return self._negative(expr)
             case ir.BitwiseNot():
                 a = self(expr.a)
                 return lambda t: ~a(t)
@@ -238,6 +244,13 @@ class Compiler:
 
         return evaluate
 
+    def _negative(self, expr: ir.Neg) -> Evaluate:
+        a, dtype = self(expr.a), infer_type(expr.a)
+        if isinstance(dtype, DataType) and dtype.name in ("uint32", "uint64"):
+            high = int(dtype.max_value)
+            return lambda t: -a(t) & high
+        return lambda t: -a(t)
+
     def _logical(self, expr: ir.BinaryExpr) -> Evaluate:
         a, b = self(expr.a), self(expr.b)
         conjunction = isinstance(expr, ir.LogicalAnd)
@@ -284,6 +297,8 @@ class Compiler:
         name, args = expr.func_var.name, [self(arg) for arg in expr.args]
         if name.startswith("generic_") and name.removeprefix("generic_") in _MATH:
             function, dtypes = _MATH[name.removeprefix("generic_")], [infer_type(arg) for arg in expr.args]
+            if function in (torch.fmin, torch.fmax):
+                check_compared(promote_type(*dtypes))
             return lambda t: _math(function, [arg(t) for arg in args], dtypes)
         if _ADDRESS.fullmatch(name):
             return args[0]
@@ -320,7 +335,7 @@ class Compiler:
 
 
 def cast(value: Any, dtype: DataType) -> Any:
-    """The scalar or tile in this type: floats round to nearest even; to an integer they are truncated."""
+    """The scalar or tile in this type, as `cast_tile` has it."""
     if isinstance(value, Tensor):
         return cast_tile(value, dtype)
     if isinstance(value, Pointer):
@@ -331,9 +346,17 @@ def cast(value: Any, dtype: DataType) -> Any:
         return cast_tile(torch.tensor(float(value), dtype=torch.float64), dtype).item()
     if dtype.name == "bool":
         return bool(value)
+    if isinstance(value, float):
+        return cast_tile(torch.tensor(value, dtype=torch.float64), dtype).item()
     value, bits = int(value), dtype.nbits if dtype.nbits < 8 else dtype.nbytes * 8
     value &= (1 << bits) - 1
     return value - (1 << bits) if int(dtype.min_value) < 0 and value >> (bits - 1) else value
+
+
+def check_compared(dtype: DataType) -> None:
+    """Raises Unsupported for a type of which tilus has no larger or smaller of two."""
+    if dtype.name == "float16":
+        raise Unsupported("max or min of float16: tilus 0.2.0 does not compile it (NameError: hidet); cast to float32")
 
 
 def _in_dtype(value: Any, dtype: torch.dtype) -> Any:

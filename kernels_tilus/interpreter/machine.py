@@ -29,7 +29,13 @@ from triton_vs_tilus.kernels_tilus.bitwise import BitwiseOrInst
 from triton_vs_tilus.kernels_tilus.interpreter.cluster import BARRIER, address_of
 from triton_vs_tilus.kernels_tilus.interpreter.dtypes import cast_tile, form, torch_dtype
 from triton_vs_tilus.kernels_tilus.interpreter.errors import KernelError, Unsupported
-from triton_vs_tilus.kernels_tilus.interpreter.expressions import Compiler, Partial, cast, touches_memory
+from triton_vs_tilus.kernels_tilus.interpreter.expressions import (
+    Compiler,
+    Partial,
+    cast,
+    check_compared,
+    touches_memory,
+)
 from triton_vs_tilus.kernels_tilus.interpreter.memory import (
     Buffer,
     Cells,
@@ -815,7 +821,13 @@ def _(i: inst.WhereInst, program: Program) -> Run:
 def _(i: inst.ReduceInst, program: Program) -> Run:
     combine = {"sum": torch.sum, "max": torch.amax, "min": torch.amin, "any": torch.any, "all": torch.all}[i.op]
     source, put = i.inputs[0], setter(i.register_output)
-    return lambda t: put(t, combine(t.tile(source), dim=i.dim, keepdim=i.keepdim))
+    if i.op not in ("max", "min") or not source.dtype.is_float():
+        return lambda t: put(t, combine(t.tile(source), dim=i.dim, keepdim=i.keepdim))
+    check_compared(source.dtype)
+    # tilus begins with the type's least, finite number, and each step takes the other operand where one is NaN.
+    pick, first = (torch.fmax, source.dtype.min_value) if i.op == "max" else (torch.fmin, source.dtype.max_value)
+    least = torch.tensor(float(first.value), dtype=torch_dtype(source.dtype))
+    return lambda t: put(t, combine(pick(t.tile(source), least), dim=i.dim, keepdim=i.keepdim))
 
 
 @instruction.register(BitwiseOrInst)
