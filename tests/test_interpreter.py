@@ -685,6 +685,62 @@ def test_without_a_flag_it_is_a_race_in_every_order(order):
         )
 
 
+class OneAddsAllAccess(tilus.Script):
+    """One thread adds to an element atomically, and all threads read or write it plainly, after a sync or without."""
+
+    def __init__(self, access, sync):
+        super().__init__()
+        self.access, self.sync_between = access, sync
+
+    def __call__(self, memory_ptr: ~int32):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 4
+        memory = self.global_view(memory_ptr, dtype=int32, shape=[128])
+        counter: ~int32 = memory[5].item_ptr()
+        with self.single_thread():
+            atomic_add(counter, 3)
+        if self.sync_between:
+            self.sync()
+        if self.access == "writes":
+            self.store_global(memory, self.register_tensor(dtype=int32, shape=[128], init=1), offsets=[0])
+        else:
+            self.load_global(memory, offsets=[0], shape=[128])
+
+
+@pytest.mark.parametrize("access", ["reads", "writes"])
+def test_an_atomic_of_one_thread_is_ordered_for_its_block_by_a_sync(access):
+    memory = torch.zeros(128, dtype=torch.int32)
+    interpreter.run(OneAddsAllAccess(access, sync=True), memory)
+    words = rf"{access} memory_ptr\[5\] plainly, which a part of the block's threads accesses atomically at .*: no sync"
+    with pytest.raises(interpreter.Race, match=words):
+        interpreter.run(OneAddsAllAccess(access, sync=False), memory)
+
+
+class TwoRead(tilus.Script):
+    """Block 0 reads a number with acquire, block 1 plainly."""
+
+    def __call__(self, memory_ptr: ~int32, out_ptr: ~int32):
+        self.attrs.blocks = [2]
+        self.attrs.warps = 1
+        memory = self.global_view(memory_ptr, dtype=int32, shape=[1])
+        out = self.global_view(out_ptr, dtype=int32, shape=[2])
+        pointer: ~int32 = memory[0].item_ptr()
+        block: int32 = self.blockIdx.x
+        value: int32 = 0
+        if block == 0:
+            value = load(pointer, space="generic", sync="acquire", scope="gpu")
+        else:
+            value = memory[0].item()
+        self.store_global(out, self.register_tensor(dtype=int32, shape=[1], init=lambda i: value), offsets=[block])
+
+
+@pytest.mark.parametrize("order", ["natural", "reversed"])
+def test_two_reads_need_no_order(order):
+    memory, out = torch.tensor([7], dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
+    interpreter.run(TwoRead(), memory, out, schedule=interpreter.Schedule(order))
+    assert out.tolist() == [7, 7]
+
+
 def test_a_poll_that_nothing_ends_is_a_deadlock():
     with pytest.raises(interpreter.Deadlock, match=r"block \(1, 0, 0\) waits for a change of global memory"):
         interpreter.run(Handover(True, raised=2), torch.zeros(2), torch.zeros(1, dtype=torch.int32))

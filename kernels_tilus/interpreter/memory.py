@@ -213,6 +213,7 @@ class Buffer:
         self.recorded: dict[Any, tuple[Region, dict[Agent, Event]]] | None = None if uninitialized else {}
         self.released: dict[int, Clock] = {}  # by bit: what the last release there published
         self.atomics: dict[int, dict[Agent, Event]] = {}  # by bit and agent: its last atomic there
+        self.atomic_writes: dict[int, dict[Agent, Event]] = {}  # the last of these that wrote
         self.left: dict[int, Event] = {}  # by bit: the last atomic there that wrote
 
     def typed(self, dtype: torch.dtype) -> Tensor:
@@ -468,7 +469,7 @@ def load(agent: Agent, region: Region, by: Event | None = None) -> Tensor:
             if cell.adds:
                 _after(agent, cell.adds, region, cell, "reads", "adds to")
             cell.reads[event.who] = event
-    _after_atomics(agent, region, "reads")
+    _after_atomics(agent, region, "reads", buffer.atomic_writes)
     return region.filled(buffer.read(region))
 
 
@@ -490,7 +491,7 @@ def store(agent: Agent, region: Region, tile: Tensor, by: Event | None = None) -
             cell.adds = {}
         cell.write = event
         cell.reads = {}
-    _after_atomics(agent, region, "writes")
+    _after_atomics(agent, region, "writes", buffer.atomics)
     buffer.write(region, region.chosen(tile.expand(region.shape)))
     agent.launch.version += 1
     if buffer.released:
@@ -546,17 +547,19 @@ def _race(agent: Agent, event: Event, region: Region, cell: Cell, does: str, did
     agent.fail(Race(f"{does} {_first(region, cell)}, which {other} {did} at {place}: {reason}"))
 
 
-def _after_atomics(agent: Agent, region: Region, does: str) -> None:
-    atomics = region.pointer.buffer.atomics
+def _after_atomics(agent: Agent, region: Region, does: str, atomics: dict[int, dict[Agent, Event]]) -> None:
     if not atomics:
         return
     for position, bit in enumerate((region.elements().ravel() * region.form.nbits).tolist()):
         for event in atomics.get(bit, {}).values():
-            if event.who.block is not agent.block and agent.known.get(~event.who.number, -1) < event.epoch:
+            if event.who is not agent and agent.known.get(~event.who.number, NOTHING) < event.epoch:
+                own = event.who.block is agent.block
+                other = "a part of the block's threads" if own else f"block {event.who.block.index}"
+                reason = "no sync lies between" if own else "nothing orders the two"
                 agent.fail(
                     Race(
-                        f"{does} {region.name_of(position)} plainly, which block {event.who.block.index} accesses "
-                        f"atomically at {agent.launch.describe(event.place)}: nothing orders the two"
+                        f"{does} {region.name_of(position)} plainly, which {other} accesses atomically at "
+                        f"{agent.launch.describe(event.place)}: {reason}"
                     )
                 )
 
@@ -637,6 +640,7 @@ def _atomic_access(threads: Any, pointer: Pointer, writes: bool) -> Buffer:
     event = Event(threads, threads.atomics, threads.place)
     buffer.atomics.setdefault(pointer.bit, {})[threads] = event
     if writes:
+        buffer.atomic_writes.setdefault(pointer.bit, {})[threads] = event
         buffer.left[pointer.bit] = event
     return buffer
 
