@@ -507,6 +507,44 @@ def test_what_tma_cannot_address_is_named():
 # How blocks meet in global memory
 
 
+class FromRegisters(tilus.Script):
+    """out = a [64, 64] @ b [64, 64].T, a in registers, which are overwritten before the wait where `early`."""
+
+    def __init__(self, early):
+        super().__init__()
+        self.early = early
+
+    def __call__(self, a_ptr: ~float16, b_ptr: ~float16, out_ptr: ~float32):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 4
+        ga = self.global_view(a_ptr, dtype=float16, shape=[64, 64])
+        gb = self.global_view(b_ptr, dtype=float16, shape=[64, 64])
+        out = self.global_view(out_ptr, dtype=float32, shape=[64, 64])
+        sb = self.shared_tensor(dtype=float16, shape=[64, 64])
+        self.store_shared(sb, self.load_global(gb, offsets=[0, 0], shape=[64, 64]))
+        self.fence.proxy_async(space="shared")
+        self.sync()
+        acc = self.register_tensor(dtype=float32, shape=[64, 64], init=0.0)
+        a = self.load_global(ga, offsets=[0, 0], shape=[64, 64])
+        self.wgmma.fence()
+        self.wgmma.mma(a, sb.transpose(), acc)
+        self.wgmma.commit_group()
+        if self.early:
+            a = self.load_global(gb, offsets=[0, 0], shape=[64, 64])
+        self.wgmma.wait_group(0)
+        if not self.early:
+            a = self.load_global(gb, offsets=[0, 0], shape=[64, 64])
+        self.store_global(out, acc, offsets=[0, 0])
+
+
+def test_an_operand_in_registers_is_kept_until_the_wait():
+    a, b, out = torch.randn(64, 64).half(), torch.randn(64, 64).half(), torch.empty(64, 64)
+    interpreter.run(FromRegisters(early=False), a, b, out)
+    torch.testing.assert_close(out, a.float() @ b.float().T)
+    with pytest.raises(interpreter.PendingProduct, match="an operand in registers is written while a wgmma"):
+        interpreter.run(FromRegisters(early=True), a, b, out)
+
+
 class LastArriver(tilus.Script):
     """Every block stores a partial; the last one adds them up. Four warps, so that a sync is more than a form."""
 

@@ -31,8 +31,7 @@ class PendingCopy(KernelError):
 
 
 class PendingProduct(KernelError):
-    """An accumulator is read or written, or an operand in shared memory is written or freed, while a wgmma may still be
-    under way."""
+    """An accumulator is read or written, or an operand is written or freed, while a wgmma may still be under way."""
 
 
 class MissingFence(KernelError):

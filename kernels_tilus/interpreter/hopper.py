@@ -499,12 +499,12 @@ def _(i: ClusterLaunchControlQueryResponseInst, program: Program) -> Run:
 
 
 class Product:
-    """A wgmma, until it is waited for."""
+    """A wgmma, until it is waited for. a: its operand in registers; None where it has none."""
 
     kind = "a wgmma"
 
-    def __init__(self, acc: RegisterTensor, tiles: list[SharedTile]) -> None:
-        self.acc, self.tiles = acc, tiles
+    def __init__(self, acc: RegisterTensor, a: RegisterTensor | None, tiles: list[SharedTile]) -> None:
+        self.acc, self.a, self.tiles = acc, a, tiles
 
 
 @instruction.register(WgmmaFenceInst)
@@ -524,7 +524,8 @@ def _(i: Any, program: Program) -> Run:
             raise WrongThreads(f"a wgmma by {t.count} threads; accepted: whole warpgroups, of {WARPGROUP}")
         if acc in t.registers_before_fence or (in_registers and a in t.registers_before_fence):
             t.fail(MissingFence("a wgmma takes registers that were written after the last wgmma.fence"))
-        product = Product(acc, [t.values[operand] for operand in ((b,) if in_registers else (a, b))])
+        tiles = [t.values[operand] for operand in ((b,) if in_registers else (a, b))]
+        product = Product(acc, a if in_registers else None, tiles)
         operands = [tile.load_async(t, product).float() for tile in product.tiles]
         if in_registers:
             operands.insert(0, t.tile(a).float())
@@ -534,6 +535,8 @@ def _(i: Any, program: Program) -> Run:
         if not t.whole:
             t.assigned.add(acc)
         t.summing = {*under_way, acc}
+        if in_registers:
+            t.multiplied.add(a)
         t.open_products.append(product)
 
     return run
@@ -568,5 +571,6 @@ def _(i: WgmmaWaitGroupInst, program: Program) -> Run:
                 tile.over(t, product)
         under_way = [product for group in (*t.product_groups, t.open_products) for product in group]
         t.summing = {product.acc for product in under_way}
+        t.multiplied = {product.a for product in under_way if product.a is not None}
 
     return run

@@ -156,6 +156,7 @@ class Threads(Agent):
         self.open_products: list[Any] = []
         self.product_groups: list[list[Any]] = []
         self.summing: set[RegisterTensor] = set()  # accumulators of wgmmas under way
+        self.multiplied: set[RegisterTensor] = set()  # operands of these in registers
         self.registers_before_fence: set[RegisterTensor] = set()  # written since the last wgmma.fence
 
     @property
@@ -283,6 +284,8 @@ class Threads(Agent):
         """tile: of the tensor's dtype and shape."""
         if self.summing and tensor in self.summing:
             self.fail(PendingProduct("an accumulator is written while a wgmma into it may be under way"))
+        if self.multiplied and tensor in self.multiplied:
+            self.fail(PendingProduct("an operand in registers is written while a wgmma that reads it may be under way"))
         self.registers_before_fence.add(tensor)
         self.values[tensor] = tile
         if not self.whole:
