@@ -6,7 +6,21 @@ import pytest
 import tilus
 import torch
 from matmul_cases import matmul_kernels, own_config
-from tilus import bfloat16, float8_e4m3, float8_e5m2, float16, float32, int8, int32, int64, uint8, uint32, void_p
+from tilus import (
+    bfloat16,
+    boolean,
+    float8_e4m3,
+    float8_e5m2,
+    float16,
+    float32,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint32,
+    void_p,
+)
 from tilus.hidet.ir.primitives.cuda.atomic import atomic_add
 from tilus.hidet.ir.primitives.cuda.ldst import load, store
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
@@ -156,6 +170,42 @@ def test_what_tilus_has_no_larger_of_is_refused(what):
     """tilus 0.2.0: NameError: name 'hidet' is not defined, in primitives/cuda/math/float16.py."""
     with pytest.raises(interpreter.Unsupported, match="max or min of float16"):
         of_one(what, torch.zeros(8).half(), float16)
+
+
+class OfTwo(tilus.Script):
+    """What two rows of 8 elements give, as tilus promotes them."""
+
+    def __init__(self, what, a, b, to):
+        super().__init__()
+        self.what, self.a, self.b, self.to = what, a, b, to
+
+    def __call__(self, a_ptr: void_p, b_ptr: void_p, out_ptr: void_p):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 1
+        a = self.load_global(self.global_view(a_ptr, dtype=self.a, shape=[8]), offsets=[0], shape=[8])
+        b = self.load_global(self.global_view(b_ptr, dtype=self.b, shape=[8]), offsets=[0], shape=[8])
+        out = self.global_view(out_ptr, dtype=self.to, shape=[8])
+        if self.what == "product":
+            self.store_global(out, a * b, offsets=[0])
+        if self.what == "less":
+            self.store_global(out, a < b, offsets=[0])
+
+
+@pytest.mark.parametrize(
+    "what, a, b, to, wanted",
+    [
+        ("product", uint8, int32, int64, 200 * 30_000_000),  # (int64)a * (int64)b
+        ("product", int8, uint8, int16, -56 * 200),
+        ("less", uint32, int8, boolean, True),  # (int32)a < (int32)b
+        ("less", uint8, int8, boolean, False),
+    ],
+)
+def test_operands_are_promoted_first(what, a, b, to, wanted):
+    numbers = {uint8: 200, int32: 30_000_000, int8: -56, uint32: 4_000_000_000}
+    x, y = (torch.full((8,), numbers[t], dtype=getattr(torch, t.name)) for t in (a, b))
+    out = torch.empty(8, dtype=getattr(torch, to.name))
+    interpreter.run(OfTwo(what, a, b, to), x, y, out)
+    assert out.tolist() == [wanted] * 8
 
 
 class Slices(tilus.Script):

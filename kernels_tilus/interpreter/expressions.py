@@ -206,17 +206,18 @@ class Compiler:
         return evaluate
 
     def _binary(self, expr: ir.BinaryExpr) -> Evaluate:
-        a, b = self(expr.a), self(expr.b)
         kind, types = type(expr), (infer_type(expr.a), infer_type(expr.b))
+        if any(not isinstance(t, DataType) for t in types):
+            a, b, calculate = self(expr.a), self(expr.b), _COMPARISONS.get(kind) or _ARITHMETIC[kind]
+            if isinstance(types[0], PointerType) and isinstance(types[0].base_type, VoidType):
+                return lambda t: calculate(a(t).viewed(form(uint8)), b(t))
+            return lambda t: calculate(a(t), b(t))
+        dtype = types[0] if types[0] == types[1] else promote_type(*types)
+        a, b = self._operand(expr.a, dtype), self._operand(expr.b, dtype)
         if kind in _COMPARISONS:
             compare = _COMPARISONS[kind]
             return lambda t: compare(a(t), b(t))
         calculate = _ARITHMETIC[kind]
-        if any(not isinstance(t, DataType) for t in types):
-            if isinstance(types[0], PointerType) and isinstance(types[0].base_type, VoidType):
-                return lambda t: calculate(a(t).viewed(form(uint8)), b(t))
-            return lambda t: calculate(a(t), b(t))
-        dtype = promote_type(*types)
         if dtype.is_float():
             rounded = torch_dtype(dtype)
 
@@ -243,6 +244,11 @@ class Compiler:
             return value
 
         return evaluate
+
+    def _operand(self, expr: ir.Expr, dtype: DataType) -> Evaluate:
+        """The expression in the type that both operands of an operation are converted to."""
+        value = self(expr)
+        return value if infer_type(expr) == dtype else lambda t: cast(value(t), dtype)
 
     def _negative(self, expr: ir.Neg) -> Evaluate:
         a, dtype = self(expr.a), infer_type(expr.a)
