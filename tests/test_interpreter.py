@@ -208,6 +208,35 @@ def test_operands_are_promoted_first(what, a, b, to, wanted):
     assert out.tolist() == [wanted] * 8
 
 
+class Unconverted(tilus.Script):
+    """A tile of fp32 goes to fp16 memory, as no cast says."""
+
+    def __init__(self, by):
+        super().__init__()
+        self.by = by
+
+    def __call__(self, x_ptr: ~float32, out_ptr: ~float16):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 1
+        x = self.global_view(x_ptr, dtype=float32, shape=[32, 8])
+        out = self.global_view(out_ptr, dtype=float16, shape=[32, 8])
+        if self.by == "store":
+            self.store_global(out, self.load_global(x, offsets=[0, 0], shape=[32, 8]), offsets=[0, 0])
+        shared = self.shared_tensor(dtype=float16, shape=[32, 8])
+        if self.by == "copy_async":
+            self.copy_async(x, shared, offsets=[0, 0])
+        full = self.mbarrier.alloc(counts=[1])
+        if self.by == "TMA load":
+            self.tma.global_to_shared(src=x, dst=shared, offsets=[0, 0], mbarrier=full[0])
+
+
+@pytest.mark.parametrize("by", ["store", "copy_async", "TMA load"])
+def test_what_tilus_copies_without_a_cast_is_refused(by):
+    """tilus stores a thread's four fp32 as one uint4, over eight fp16."""
+    with pytest.raises(interpreter.KernelError, match="float32 is copied to float16, and tilus"):
+        interpreter.run(Unconverted(by), torch.zeros(32, 8), torch.zeros(32, 8).half())
+
+
 class Slices(tilus.Script):
     """Views of global, shared and register tensors, and control flow between."""
 

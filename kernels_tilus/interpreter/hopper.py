@@ -41,7 +41,15 @@ from triton_vs_tilus.kernels_tilus.interpreter.errors import (
     UseAfterFree,
     WrongThreads,
 )
-from triton_vs_tilus.kernels_tilus.interpreter.machine import Program, Run, View, instruction, region_of, setter
+from triton_vs_tilus.kernels_tilus.interpreter.machine import (
+    Program,
+    Run,
+    View,
+    check_same_bits,
+    instruction,
+    region_of,
+    setter,
+)
 from triton_vs_tilus.kernels_tilus.interpreter.memory import (
     Agent,
     Clock,
@@ -298,6 +306,7 @@ class TensorLoad:
 @instruction.register(CopyAsyncTensorGlobalToSharedInst)
 def _(i: CopyAsyncTensorGlobalToSharedInst, program: Program) -> Run:
     target, source = i.inputs
+    check_same_bits(source, target)
     region_at = region_of(program, source, i.offsets, i.dims, target.shape)
     address, check = program.value(i.mbarrier), _tensor_map_check(source, i.dims, "load from")
     mask = None if i.multicast_mask is None else program.value(i.multicast_mask)
@@ -399,6 +408,7 @@ def _(i: CopyAsyncTensorSharedToGlobalInst, program: Program) -> Run:
     target, source = i.inputs
     if not isinstance(target, GlobalTensor):
         target, source = source, target
+    check_same_bits(source, target)
     region_at = region_of(program, target, i.offsets, i.dims, source.shape)
     check = _tensor_map_check(target, i.dims, "store to")
 

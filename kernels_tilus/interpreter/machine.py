@@ -165,7 +165,7 @@ class Program:
     def statement(self, stmt: st.Stmt) -> Code:
         try:
             run = self._statement(stmt)
-        except Unsupported as error:
+        except KernelError as error:
             run = _refusing(stmt, error)
         if self.has_groups_beside and (alone := self._alone(stmt)) is not None:
             run = _after_groups(run, alone)
@@ -504,7 +504,7 @@ class Program:
         return run
 
 
-def _refusing(stmt: st.Stmt, error: Unsupported) -> Run:
+def _refusing(stmt: st.Stmt, error: KernelError) -> Run:
     """What raises the error where the statement is reached."""
 
     def run(t: Threads) -> None:
@@ -1173,6 +1173,16 @@ def _generic_region(program: Program, i: Any, shape: tuple[int, ...], dtype: Any
     return region
 
 
+def check_same_bits(source: Any, target: Any) -> None:
+    """Raises KernelError where tilus 0.2.0 copies the bytes of elements of one type as elements of another."""
+    of, to = source.dtype, target.dtype
+    if of != to and not (of.is_integer() and to.is_integer() and of.nbits == to.nbits):
+        raise KernelError(
+            f"{of.name} is copied to {to.name}, and tilus 0.2.0 converts nothing where it copies several elements at "
+            "once; cast it before"
+        )
+
+
 @instruction.register(inst.LoadGlobalInst)
 def _(i: inst.LoadGlobalInst, program: Program) -> Run:
     output = i.register_output
@@ -1195,8 +1205,9 @@ def _(i: inst.LoadGlobalGenericInst, program: Program) -> Run:
 
 @instruction.register(inst.StoreGlobalInst)
 def _(i: inst.StoreGlobalInst, program: Program) -> Run:
-    source = i.inputs[1]
-    region = region_of(program, i.inputs[0], i.offsets, i.dims, source.shape)
+    target, source = i.inputs
+    check_same_bits(source, target)
+    region = region_of(program, target, i.offsets, i.dims, source.shape)
     return lambda t: store(t, region(t), t.tile(source))
 
 
@@ -1253,6 +1264,7 @@ def _commit(t: Threads) -> None:
 @instruction.register(inst.CopyAsyncInst)
 def _(i: inst.CopyAsyncInst, program: Program) -> Run:
     target, source = i.inputs
+    check_same_bits(source, target)
     region = region_of(program, source, i.offsets, i.dims, target.shape, i.check_bounds)
 
     def run(t: Threads) -> None:
