@@ -181,6 +181,9 @@ def _queue() -> "SimpleQueue[Job]":
     return queue
 
 
+os.register_at_fork(after_in_child=_queue.cache_clear)  # whose thread is the parent's alone
+
+
 def _build_apart(program: Program) -> str:
     """Why it cannot be built, or ''. The process sees no GPU, so that it takes no memory of one."""
     language = program.kernel.language.value

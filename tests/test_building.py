@@ -1,6 +1,7 @@
 """Programs built ahead, in processes of their own: what names one, what is built once, and a cache that heals."""
 
 import json
+import os
 import sys
 import time
 from collections import namedtuple
@@ -80,6 +81,22 @@ def test_a_compiler_that_exits_ends_its_own_build_alone(cache, monkeypatch):
         time.sleep(0.01)
     assert failing.done and "SystemExit" in failing.reason
     assert other.done
+
+
+def test_a_forked_process_has_a_thread_of_its_own_that_builds(cache, monkeypatch):
+    monkeypatch.setattr(building, "_build_apart", lambda each: "")
+    builds = replace(program(), kernel=replace(program().kernel, backend=SimpleNamespace(cache=str, build=print)))
+
+    def is_done() -> bool:
+        job, until = building.build_in_background(builds, torch.device("cpu")), time.monotonic() + 20
+        while not job.done and time.monotonic() < until:
+            time.sleep(0.01)
+        return job.done
+
+    assert is_done()
+    if not (child := os.fork()):
+        os._exit(0 if is_done() else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_build_without_a_marker_is_a_build_all_the_same(cache, monkeypatch):
