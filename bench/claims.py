@@ -14,7 +14,7 @@ contender that has configs: where there are fewer, the figures stand and the ver
 import sys
 from collections.abc import Sequence
 
-if __name__ == "__main__":
+if not __package__:  # run by its path, not as a module
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import cli
 from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError, run_command

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if __name__ == "__main__":
+if not __package__:  # run by its path, not as a module
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench.cli import (
     CONTENDER_FLAGS,

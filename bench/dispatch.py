@@ -8,7 +8,7 @@ A test fails where a table is not what the rows give.
 import sys
 from collections.abc import Sequence
 
-if __name__ == "__main__":
+if not __package__:  # run by its path, not as a module
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench.cli import ExitCode, Parser, run_command
 

@@ -26,7 +26,7 @@ from queue import SimpleQueue
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-if __name__ == "__main__":
+if not __package__:  # run by its path, not as a module
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import cli
 from triton_vs_tilus.bench.cli import JOURNALS, ExitCode, Parser, UsageError

@@ -11,7 +11,7 @@ Needs no GPU, and the page needs no network: one file, to be opened from a check
 import sys
 from collections.abc import Sequence
 
-if __name__ == "__main__":
+if not __package__:  # run by its path, not as a module
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import ROOT
 from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError, run_command

@@ -125,6 +125,14 @@ def test_a_command_that_is_not_installed_says_how_to_install_it(command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_is_run_as_a_module_too(command, tmp_path):
+    """As that of a wheel, from a folder that is not the checkout."""
+    words = [sys.executable, "-m", f"triton_vs_tilus.bench.{command}", "--help"]
+    made = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert made.returncode == 0 and made.stdout.startswith("usage: "), made.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_waits_for_neither_torch_nor_a_kernel(command):
     words = [sys.executable, "-X", "importtime", str(ROOT / "bench" / f"{command}.py"), "--help"]
     made = subprocess.run(words, capture_output=True, text=True)
