@@ -13,7 +13,7 @@ from msgspec import structs
 from triton_vs_tilus.bench import compare, contenders, sources, workloads
 from triton_vs_tilus.bench import tuned as command
 from triton_vs_tilus.bench.cli import run_command
-from triton_vs_tilus.bench.rows import queries
+from triton_vs_tilus.bench.rows import environment, queries
 from triton_vs_tilus.bench.rows.journal import Journal
 from triton_vs_tilus.bench.rows.row import SearchRecord
 from triton_vs_tilus.bench.search import audit
@@ -149,6 +149,18 @@ def test_the_text_of_code_is_that_of_one_python():
     of_f += "decorator_list=[], type_params=[])"
     of_a = "ClassDef(name='A', bases=[], keywords=[], body=[Pass()], decorator_list=[], type_params=[])"
     assert sources._dump(tree) == f"Module(body=[{of_f}, {of_a}], type_ignores=[])"
+
+
+def test_a_repository_around_the_package_is_not_its_own(history, tuned_tables, monkeypatch, tmp_path):
+    """That of an application whose virtual environment lies in its checkout."""
+    monkeypatch.delenv("SOURCE_REVISION", raising=False)
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    assert str(environment._revision()).endswith("+")
+    for module in (audit, environment):
+        monkeypatch.setattr(module, "ROOT", tuned_tables)
+    assert environment._revision() is None
+    with pytest.raises(RuntimeError, match="git rev-list"):
+        audit._git("rev-list", "--all")
 
 
 def test_a_rows_table_is_found_in_git(history, tuned_tables):

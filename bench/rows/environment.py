@@ -70,8 +70,8 @@ def _revision() -> str | None:
         return revision
 
     def git(*words: str) -> str:
-        run = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True)
-        return run.stdout.strip()
+        command = ["git", "-C", str(ROOT), "--git-dir", ".git", *words]  # no repository around an installed package
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
         return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")

@@ -176,7 +176,8 @@ def not_in_git(rows: Iterable[Row], committed: set[str]) -> list[Row]:
 
 
 def _git(*words: str) -> bytes:
+    command = ["git", "-C", str(ROOT), "--git-dir", ".git", *words]  # no repository around an installed package
     try:
-        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=True).stdout
+        return subprocess.run(command, capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         raise RuntimeError(f"git {' '.join(words[:2])}: {error}") from error
