@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from platformdirs import user_cache_path
 
+from triton_vs_tilus.bench import ROOT
 from triton_vs_tilus.common.files import InvalidFile
 
 if TYPE_CHECKING:
@@ -180,6 +181,12 @@ class _End:
         if now - self._begun >= AGAIN_S:
             self._begun = now
             raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+
+def check_checkout(folder: str) -> None:
+    """Raises UsageError where the project has no such folder, as it is in a wheel."""
+    if not (ROOT / folder).is_dir():
+        raise UsageError(f"there is no {folder} in {ROOT}; accepted: a checkout of the project")
 
 
 def lacks_a_language() -> bool:

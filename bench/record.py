@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 if not __package__:  # run by its path, not as a module
     import script  # noqa: F401 - before all that takes long to import, or is not there
-from triton_vs_tilus.bench import cli
+from triton_vs_tilus.bench import ROOT, cli
 from triton_vs_tilus.bench.cli import JOURNALS, ExitCode, Parser, UsageError
 from triton_vs_tilus.bench.measure.process import GRACE_S
 
@@ -53,6 +53,8 @@ def parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
+    cli.check_checkout("examples")
+    os.chdir(ROOT)  # where the recordings' candidates lie
     from triton_vs_tilus.bench.recordings import RECORDINGS
     from triton_vs_tilus.bench.show import tables
     from triton_vs_tilus.common import tuned

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 if not __package__:  # run by its path, not as a module
     import script  # noqa: F401 - before all that takes long to import, or is not there
 from triton_vs_tilus.bench import ROOT
-from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError, run_command
+from triton_vs_tilus.bench.cli import ExitCode, Parser, UsageError, check_checkout, run_command
 
 
 def parser() -> Parser:
@@ -25,6 +25,7 @@ def parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
+    check_checkout("notes")
     from triton_vs_tilus.bench.show import page
 
     name = page.PATH.relative_to(ROOT)

@@ -149,6 +149,15 @@ def test_help_keeps_the_lines_of_its_examples(command):
     assert not set(examples) - set(shown)
 
 
+@pytest.mark.parametrize(("command", "folder"), [("record", "examples"), ("site", "notes")])
+def test_what_a_wheel_has_no_files_for_is_one_error(command, folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(cli, "ROOT", tmp_path)
+    main = importlib.import_module(f"triton_vs_tilus.bench.{command}").main
+    assert run_command(main, []) == ExitCode.USAGE
+    told = " ".join(on_stderr(capsys).split())
+    assert told == f"{command}.py: error: there is no {folder} in {tmp_path}; accepted: a checkout of the project"
+
+
 def test_the_exit_codes_are_those_of_the_help():
     codes = {int(line.split()[0]) for line in cli.EXIT_CODES.splitlines()[1:]}
     assert codes == set(ExitCode)

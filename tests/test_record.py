@@ -26,6 +26,13 @@ from triton_vs_tilus.common.kernel import Language
 FILES = queries.recorded()
 
 
+def test_files_are_listed_from_any_folder(monkeypatch, capsys, tmp_path):
+    """Candidates are named by their paths below the checkout."""
+    monkeypatch.chdir(tmp_path)
+    assert run_command(record.main, ["--list", "candidates"]) == 0
+    assert "examples/candidates/masked.py" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_a_command_is_one_of_compares(name):
     assert record._asked(name)
