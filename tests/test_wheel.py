@@ -4,6 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("common", "kernels_triton", "kernels_tilus", "bench")
 BUILT_FROM = (*PACKAGES, "pyproject.toml", "README.md", "LICENSE")
+OF_A_CHECKOUT = (".ci", "tests", "notes", "examples", "patches", "constraints.txt", "CHANGELOG.md", "CONTRIBUTING.md")
 APPLICATION = """
 import bench
 import common
@@ -41,19 +44,25 @@ def pip(*arguments: str | Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def files_of(folder: Path) -> set[str]:
-    """The files of the packages in a folder, by their paths below it."""
-    paths = (path for package in PACKAGES for path in (folder / package).rglob("*") if path.is_file())
+def files_of(folder: Path, parts: Sequence[str] = PACKAGES) -> set[str]:
+    """The files of a folder's parts, by their paths below it."""
+    of_each = ([folder / part, *(folder / part).rglob("*")] for part in parts)
+    paths = (path for paths in of_each for path in paths if path.is_file())
     return {path.relative_to(folder).as_posix() for path in paths if "__pycache__" not in path.parts}
+
+
+def copied(names: Sequence[str], folder: Path) -> Path:
+    """The folder, with copies: a build in the checkout would take up what an earlier one left there."""
+    for name in names:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, folder / name)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     """A folder in which the wheel is installed, without its dependencies."""
-    source = tmp_path_factory.mktemp("source")  # a build in the checkout would take up what an earlier one left there
-    for name in BUILT_FROM:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, source / name)
+    source = copied(BUILT_FROM, tmp_path_factory.mktemp("source"))
     wheels, site = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("site")
     pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels, source)
     (wheel,) = wheels.iterdir()
@@ -69,6 +78,17 @@ def test_one_package_is_installed_with_every_file_of_the_checkout(site):
     assert {path.name for path in (site / "triton_vs_tilus").iterdir()} == set(PACKAGES)
     (licence,) = site.glob("*.dist-info/licenses/LICENSE")
     assert licence.read_text() == (ROOT / "LICENSE").read_text()
+
+
+def test_a_source_distribution_is_a_checkout(tmp_path):
+    """With all that the tests and the documents' commands read."""
+    source = copied((*BUILT_FROM, *OF_A_CHECKOUT, "MANIFEST.in"), tmp_path)
+    build = "from setuptools.build_meta import build_sdist; build_sdist('.')"
+    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)
+    (archive,) = source.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        names = {member.name.partition("/")[2] for member in packed if member.isfile()}
+    assert files_of(ROOT, (*BUILT_FROM, *OF_A_CHECKOUT)) <= names
 
 
 def test_an_application_with_packages_of_the_same_names_calls_both_languages(site, tmp_path):
