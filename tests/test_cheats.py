@@ -1,18 +1,25 @@
 """Cheats that behave for as long as they are looked at one by one: what the clock and its judge say of them on a
 made-up device, where a product takes 8 us and calling nothing 1 us."""
 
+import ast
+import collections
+import contextlib
 import copyreg
 import dataclasses
+import inspect
+import random
 import secrets
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from inspect import signature
 
 import adversaries
+import numpy
 import pytest
 import torch
 from cuda.bindings import driver
@@ -21,7 +28,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from triton_vs_tilus.bench import ROOT, candidate
 from triton_vs_tilus.bench.contenders import find
-from triton_vs_tilus.bench.measure import clock, rotation, stats, timeline, worker
+from triton_vs_tilus.bench.measure import (
+    clock,
+    nodes,
+    numbers,
+    referee,
+    rotation,
+    stats,
+    threads,
+    timeline,
+    worker,
+)
 from triton_vs_tilus.bench.measure.clock import NotTimed, Timed, time_together
 from triton_vs_tilus.bench.measure.process import healthy
 from triton_vs_tilus.bench.measure.rotation import Rotation
@@ -33,7 +50,7 @@ from triton_vs_tilus.bench.ops import OPS
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.row import BASELINE, PASSED, WRONG, FloorRecord
 from triton_vs_tilus.bench.search import search
-from triton_vs_tilus.common import accuracy
+from triton_vs_tilus.common import accuracy, epilogue, problem
 from triton_vs_tilus.common.accuracy import Accuracy, Judge
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Kernel
@@ -264,6 +281,9 @@ def test_whatever_is_replaced_is_found(monkeypatch, owner, name, other):
         (secrets, "token_bytes"),
         (torch, "finfo"),
         (torch.profiler, "profile"),
+        (torch, "relu"),
+        (numpy, "frombuffer"),
+        (random, "_urandom"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
@@ -271,6 +291,58 @@ def test_a_function_that_is_replaced_in_its_module_is_found(monkeypatch, module,
     seals = Seals()
     monkeypatch.setattr(module, name, partial(getattr(module, name)))
     assert seals.broken() == f"replaces what it is measured by: {module.__name__}.{name}"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "told"),
+    [
+        (torch.Tensor, "abs", "torch.Tensor.abs"),  # which its base has
+        (torch.Tensor, "__getattribute__", "torch.Tensor.__getattribute__"),
+        (random.SystemRandom, "randbytes", "random.SystemRandom.randbytes"),
+        (random.Random, "sample", "random.Random.sample"),
+        (collections.Counter, "__ne__", "collections.Counter.__ne__"),
+        (contextlib._GeneratorContextManager, "__exit__", "contextlib._GeneratorContextManager.__exit__"),
+        (torch.profiler.profile, "events", "torch.profiler.profiler.profile.events"),
+        (torch.profiler.profiler._KinetoProfile, "events", "torch.profiler.profiler._KinetoProfile.events"),
+    ],
+)
+def test_a_method_of_a_class_that_is_no_own_is_held(monkeypatch, owner, name, told):
+    """Whether it is the class's own, or one that it has of a base: what is added there is found first."""
+    seals, found = Seals(), getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *args: found(*args), raising=False)
+    broken = seals.broken()
+    monkeypatch.undo()
+    assert broken == f"replaces what it is measured by: {told}"
+    assert seals.broken() is None
+
+
+MEASURING = (clock, numbers, referee, rotation, threads, timeline, nodes, stats, accuracy, problem, epilogue)
+
+
+@pytest.mark.parametrize("module", MEASURING, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_every_function_that_measures_or_judges_is_held(module):
+    """Of other modules, as the source calls them: who replaces one decides what is measured."""
+    seals = Seals()
+    held = {id(value) for *_, values in seals._held for value in values}
+    for chain, value in called(module):
+        if callable(value) and not isinstance(value, type):
+            assert id(value) in held, f"{module.__name__} calls {chain}"
+
+
+def called(module):
+    """(name, what it is) of each attribute of a module that a source reads."""
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        names, at = [], node
+        while isinstance(at, ast.Attribute):
+            names.append(at.attr)
+            at = at.value
+        owner = vars(module).get(at.id) if names and isinstance(at, ast.Name) else None
+        if isinstance(owner, types.ModuleType):
+            for name in reversed(names):
+                if not isinstance(owner, types.ModuleType):
+                    break
+                owner = getattr(owner, name)
+            yield ".".join([at.id, *reversed(names)]), owner
 
 
 def test_a_constant_that_is_changed_is_found(monkeypatch):

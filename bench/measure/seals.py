@@ -6,10 +6,14 @@ others.
 """
 
 import builtins
+import collections
+import contextlib
 import copyreg
+import gc
 import hmac
 import os
 import pickle
+import random
 import secrets
 import sys
 import threading
@@ -20,27 +24,42 @@ from operator import is_not
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from cuda.bindings import driver
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-# Classes whose functions are held, and functions of modules, beside those of the project's own modules.
-CLASSES = (torch.Tensor, torch._C.TensorBase, torch.cuda.Event, torch.cuda.Stream, torch.cuda.CUDAGraph)
+# Classes whose functions are held, those of their bases too, and functions of modules, beside those of the project's
+# own modules.
+CLASSES = (
+    *(torch.Tensor, torch.cuda.Event, torch.cuda.Stream, torch.cuda.StreamContext, torch.cuda.CUDAGraph),
+    *(torch.cuda.graph, torch.profiler.profile, torch.autograd.profiler.profile),
+    *(torch.autograd.profiler_util.EventList, torch.autograd.profiler_util.FunctionEvent),
+    *(random.SystemRandom, collections.Counter, cached_property, contextlib._GeneratorContextManager),
+)
 FUNCTIONS = {
-    torch: "equal mm matmul empty empty_like clone sum tensor isnan randint finfo iinfo _foreach_copy_ _foreach_zero_ "
+    torch: "equal mm addmm matmul empty empty_like zeros full full_like clone sum stack where maximum relu sigmoid "
+    "tensor as_tensor arange isnan rand randn randint bitwise_or finfo iinfo _foreach_copy_ _foreach_zero_ "
     "_foreach_add_",
-    torch.cuda: "synchronize current_stream stream graph set_device _sleep Event Stream CUDAGraph",
+    torch.nn.functional: "silu pad",
+    torch.cuda: "synchronize current_stream stream graph set_device get_device_properties _sleep Event Stream "
+    "CUDAGraph",
     torch.profiler: "profile",
-    time: "perf_counter monotonic",
+    np: "frombuffer array asarray concatenate median percentile",
+    np.random: "default_rng",
+    time: "perf_counter monotonic sleep",
     sys: "_current_frames",
+    gc: "collect enable disable isenabled freeze",
     threading: "enumerate",
     os: "listdir",
+    random: "_urandom",
     builtins: " ".join(name for name, value in vars(builtins).items() if callable(value)),
     pickle: "dumps",
     hmac: "digest",
     secrets: "token_bytes randbits randbelow SystemRandom",
-    driver: "cuStreamGetCaptureInfo cuGraphGetNodes cuGraphNodeGetType cuGraphKernelNodeGetParams cuCtxGetLimit",
+    driver: "cuStreamGetCaptureInfo cuGraphGetNodes cuGraphNodeGetType cuGraphKernelNodeGetParams cuCtxGetLimit "
+    "cuCtxSetLimit cuCtxResetPersistingL2Cache",
 }
 OWN = (
     *("triton_vs_tilus.bench.measure.", "triton_vs_tilus.bench.search.", "triton_vs_tilus.common."),
@@ -89,7 +108,7 @@ class Seals:
 
     def __init__(self) -> None:
         self._held = [_held(*owned) for owned in _owned()]
-        self._names = [(name, owner, frozenset(vars(owner))) for name, owner, *_ in self._held if _is_own(owner)]
+        self._names = [(name, owner, frozenset(vars(owner)), _shadowed(owner)) for name, owner, *_ in self._held]
         functions = [function for _, _, _, values in self._held for value in values for function in _functions(value)]
         self._codes: list[tuple[FunctionType, CodeType]] = [(function, function.__code__) for function in functions]
         self.hooks = tuple(get() for get in _get_hooks)
@@ -106,10 +125,10 @@ class Seals:
                 changed += [
                     f"{name}.{key}" for key, value in zip(keys, values, strict=True) if now.get(key) is not value
                 ]
-        for name, owner, names in self._names:
+        for name, owner, names, shadowed in self._names:
             added = vars(owner).keys() - names
-            if isinstance(owner, ModuleType):  # torch.compile adds what it compiled; a builtin's name is a cheat's
-                added &= vars(builtins).keys()
+            if shadowed is not None:
+                added &= shadowed
             changed += [f"{name}.{key}" for key in added if _is_held(vars(owner)[key])]
         changed += [function.__qualname__ for function, code in self._codes if function.__code__ is not code]
         if tuple(get() for get in _get_hooks) != self.hooks:
@@ -121,7 +140,7 @@ class Seals:
 def _owned() -> Iterator[tuple[str, Any, list[str]]]:
     """Modules and classes by name, with the names in them that are held where they are functions, classes or
     constants."""
-    for owner in CLASSES:
+    for owner in dict.fromkeys(base for kind in CLASSES for base in kind.__mro__ if base is not object):
         yield f"{owner.__module__}.{owner.__qualname__}", owner, list(vars(owner))
     for module, names in FUNCTIONS.items():
         yield module.__name__, module, names.split()
@@ -134,9 +153,14 @@ def _owned() -> Iterator[tuple[str, Any, list[str]]]:
                     yield f"{name}.{value.__qualname__}", value, list(vars(value))
 
 
-def _is_own(owner: Any) -> bool:
-    """Whether it is a module or a class of the project: torch adds methods to its own classes."""
-    return (owner.__module__ if isinstance(owner, type) else owner.__name__).startswith(OWN)
+def _shadowed(owner: Any) -> frozenset[str] | None:
+    """The names that nobody may add to a module or a class, as another is found by them now; None for whatever name.
+    torch.compile adds what it compiled to our modules, and torch methods to its own classes."""
+    if isinstance(owner, ModuleType):
+        return frozenset(vars(builtins)) if owner.__name__.startswith(OWN) else frozenset()
+    if owner.__module__.startswith(OWN):
+        return None
+    return frozenset(name for base in owner.__mro__[1:] for name in vars(base))
 
 
 def _is_held(value: Any) -> bool:
