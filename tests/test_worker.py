@@ -588,10 +588,12 @@ def test_what_a_search_found_is_what_is_checked_and_its_failure_is_told(monkeypa
     [
         (NotTimed(TRITON, "is left out", wrong=True), WRONG),
         (NotTimed(TRITON, "cannot be captured"), PASSED),
+        (NotTimed(BASELINE, "is wrong, as another says", wrong=True), WRONG),
     ],
 )
 def test_whose_fault_it_is_that_one_is_not_timed_is_kept(monkeypatch, raised, status):
-    def time_together(*given, **options):
+    def time_together(*given, announce, **options):
+        announce(TRITON)
         raise raised
 
     monkeypatch.setattr(worker, "healthy", lambda: True)

@@ -18,7 +18,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache, partial
 from operator import is_not
 from types import CodeType, FunctionType, ModuleType
@@ -48,7 +48,7 @@ FUNCTIONS = {
     torch.profiler: "profile",
     np: "frombuffer array asarray concatenate median percentile",
     np.random: "default_rng",
-    time: "perf_counter monotonic sleep",
+    time: "perf_counter monotonic",
     sys: "_current_frames",
     gc: "collect enable disable isenabled freeze",
     threading: "enumerate",
@@ -108,13 +108,21 @@ class Seals:
 
     def __init__(self) -> None:
         self._held = [_held(*owned) for owned in _owned()]
+        self._records: dict[int, Any] = {}
         self._names = [(name, owner, frozenset(vars(owner)), _shadowed(owner)) for name, owner, *_ in self._held]
-        functions = [function for _, _, _, values in self._held for value in values for function in _functions(value)]
-        self._codes: list[tuple[FunctionType, CodeType]] = [(function, function.__code__) for function in functions]
+        self._codes = [code for _, _, _, values in self._held for code in _codes(values)]
         self.hooks = tuple(get() for get in _get_hooks)
         self.modes = tuple(count() for count in _count_modes)
         self._settings = _settings()
         self.spoiled = False  # whether something may still run that a contender has left behind
+
+    def hold(self, name: str, record: Any) -> None:
+        """A contender's record, too, as it is now; call it before the contender's code is imported. By its functions
+        and constants all are called, and the bounds of its errors are."""
+        if id(record) not in self._records:
+            self._records[id(record)] = record
+            self._held.append(_held(name, record, list(vars(record))))
+            self._codes += _codes(self._held[-1][-1])
 
     def broken(self) -> str | None:
         """What was replaced since, in words; None where nothing was."""
@@ -180,6 +188,10 @@ def _settings() -> dict[str, Any]:
             return str(error)
 
     return {name: value(setting) for name, setting in SETTINGS.items()}
+
+
+def _codes(values: Sequence[Any]) -> list[tuple[FunctionType, CodeType]]:
+    return [(function, function.__code__) for value in values for function in _functions(value)]
 
 
 def _functions(value: Any) -> list[FunctionType]:

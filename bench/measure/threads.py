@@ -7,7 +7,7 @@ CUPTI, OpenMP and compilers begin such threads too when they are first used.
 import os
 import sys
 import threading
-import time
+from time import sleep
 from types import FrameType
 
 ENDING_S = 0.05  # in which Linux takes a thread off its list that was joined
@@ -40,7 +40,7 @@ class Threads:
             return set()
         begun = _tasks() - self._tasks
         if begun:
-            time.sleep(ENDING_S)
+            sleep(ENDING_S)
             begun &= _tasks()
         return begun
 

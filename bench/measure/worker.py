@@ -5,7 +5,7 @@ the process gets a row that says so; the rest, and the problems after it, go on 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -592,7 +592,7 @@ def _check(
     problem: Problem, name: str, config: Config | None, device: torch.device, seed: int, *, announce: Announce
 ) -> Result:
     seals, referee = seal(), referee_of(problem, device, seed)
-    contenders.find(name)  # imported before the deadline starts
+    seals.hold(name, contenders.find(name))  # imported before the deadline starts
     announce(name)
     result = Result(PASSED)
     try:
@@ -653,6 +653,14 @@ class _Tracked:
         self.announce(name)
 
 
+def _held(names: Iterable[str]) -> dict[str, Kernel]:
+    """The contenders of these names, held by the seals as they are now."""
+    kernels = {name: contenders.find(name) for name in names}
+    for name, kernel in kernels.items():
+        seal().hold(name, kernel)
+    return kernels
+
+
 def _time(
     problem: Problem,
     configs: dict[str, dict[str, Any] | None],
@@ -667,7 +675,7 @@ def _time(
     device, track = options.torch_device, _Tracked(announce)
     try:
         clock = clock_of(device)
-        kernels = {name: contenders.find(name) for name in configs}
+        kernels = _held(configs)
         bound = {
             name: None if fields is None else kernels[name].config_from(fields) for name, fields in configs.items()
         }
@@ -685,7 +693,7 @@ def _time(
                 errors[name] = referee.judged(call, roundings).error
     except NotTimed as not_timed:
         status: Status = WRONG if not_timed.wrong else PASSED if healthy() else CRASHED
-        return Failure(not_timed.contender, status, not_timed.reason)
+        return Failure(track.current, status, not_timed.reason)  # a contender could raise it in another's name
     except Exception as error:
         return Failure(track.current, *status_of(error))
     return {entrant.name: taken for entrant, taken in zip(entrants, samples, strict=True)}, errors
@@ -696,13 +704,12 @@ def _timelines(
 ) -> dict[str, float] | Failure | str:
     """Microseconds that the GPU is busy in one call, by contender; the first that fails; or why none can be seen."""
     clock, entrants, track = clock_of(device), [], _Tracked(announce)
-    for name, fields in configs.items():
-        kernel = contenders.find(name)
+    for (name, kernel), fields in zip(_held(configs).items(), configs.values(), strict=True):
         entrants.append(timed(name, kernel, problem, None if fields is None else kernel.config_from(fields), device))
     try:
         return timelines(entrants, profiled, partial(clock.read, 0, 1), track)
     except NotTimed as wrong:
-        return Failure(wrong.contender, WRONG, wrong.reason)
+        return Failure(track.current, WRONG, wrong.reason)
     except Exception as error:
         return first_line(error) if track.current is None else Failure(track.current, *status_of(error))
 
