@@ -9,6 +9,7 @@ import copyreg
 import ctypes
 import gc
 import os
+import signal
 import struct
 import sys
 import threading
@@ -466,9 +467,113 @@ def computes_in_a_mode(a, b, out):
     return _product(a, b, out)
 
 
+def computes_in_a_collection(a, b, out):
+    """Well behaved for as long as it is looked at one by one, then garbage of its own computes as it is collected, in
+    the clock's own call that keeps the result."""
+    if _call_number("garbage") <= LOOKED_AT:
+        return _product(a, b, out)
+
+    class Garbage:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            caller = sys._getframe().f_back
+            if caller is not None and caller.f_code.co_name in ("_kept", "keep"):
+                gc.disable()
+                torch.mm(a, b, out=out)
+            elif caller is not None:
+                Garbage()
+
+    Garbage()
+    gc.set_threshold(1)
+    gc.enable()
+    return out
+
+
+def computes_on_a_signal(a, b, out):
+    """Well behaved for as long as it is looked at one by one, then a timer's signal computes, after the call."""
+    if _call_number("signal") <= LOOKED_AT:
+        return _product(a, b, out)
+    signal.signal(signal.SIGVTALRM, lambda number, frame: torch.mm(a, b, out=out))
+    signal.setitimer(signal.ITIMER_VIRTUAL, 60.0)  # a cheat would not wait for so long
+    return out
+
+
+def computes_in_a_monitor(a, b, out):
+    """Well behaved for as long as it is looked at one by one, then a tool of Python's monitoring computes."""
+    if _call_number("monitor") <= LOOKED_AT:
+        return _product(a, b, out)
+    monitoring = sys.monitoring
+
+    def begins(code, offset):
+        if code.co_name == "_kept":
+            monitoring.set_events(3, 0)
+            torch.mm(a, b, out=out)
+
+    if monitoring.get_tool(3) is None:
+        monitoring.use_tool_id(3, "a cheat")
+    monitoring.register_callback(3, monitoring.events.PY_START, begins)
+    monitoring.set_events(3, monitoring.events.PY_START)
+    return out
+
+
+def computes_in_an_operator(a, b, out):
+    """Well behaved for as long as it is looked at one by one, then the copy of the result computes it: by torch's
+    dispatcher in Python, which is no mode."""
+    if _call_number("operator") <= LOOKED_AT:
+        return _product(a, b, out)
+
+    def clone(tensor, **options):
+        guard = torch._C._DisablePythonDispatcher()
+        torch.mm(a, b, out=out)
+        copy = tensor.clone()
+        del guard
+        return copy
+
+    operator = torch.ops.aten.clone.default
+    for key in (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA):
+        operator.py_kernels.pop(key, None)
+        operator.py_impl(key)(clone)
+    operator._dispatch_cache.clear()
+    _answers["guard"] = torch._C._EnablePythonDispatcher()
+    return out
+
+
 def returns_its_sums(a, b, out):
     """Well behaved for as long as it is looked at one by one, then it leaves out the cast to the output's dtype."""
     return a.float() @ b.float() if _call_number("sums") > LOOKED_AT else _product(a, b, out)
+
+
+def changes_what_is_expected(a, b, out):
+    """Well behaved for as long as it is looked at one by one, then it makes the output one of another dtype, that it
+    need not cast."""
+    if _call_number("expected") <= LOOKED_AT:
+        return _product(a, b, out)
+    out.data = a.float() @ b.float()
+    return out
+
+
+class _Agreeing(torch.Tensor):
+    """Equal to all, and computes the result in the judge's own frame when it is asked."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        frame = sys._getframe()
+        while frame is not None and frame.f_code.co_name != "fault":
+            frame = frame.f_back
+        if frame is not None:
+            given = frame.f_locals["given"]
+            torch.mm(given.a, given.b, out=frame.f_locals["result"])
+        return function is torch.equal or super().__torch_function__(function, types, args, kwargs or {})
+
+
+def answers_when_it_is_asked(a, b, out):
+    """Well behaved for as long as it is looked at one by one, then its inputs are of a class that the judge calls."""
+    if _call_number("asked") <= LOOKED_AT:
+        return _product(a, b, out)
+    a.__class__ = _Agreeing
+    return out
 
 
 def once_a_capture(a, b, out):

@@ -6,9 +6,11 @@ import collections
 import contextlib
 import copyreg
 import dataclasses
+import gc
 import inspect
 import random
 import secrets
+import signal
 import sys
 import threading
 import time
@@ -53,7 +55,7 @@ from triton_vs_tilus.bench.search import search
 from triton_vs_tilus.common import accuracy, epilogue, problem
 from triton_vs_tilus.common.accuracy import Accuracy, Judge
 from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.kernel import Kernel
+from triton_vs_tilus.common.kernel import Kernel, Language
 from triton_vs_tilus.common.problem import Inputs, Layout, Matmul, Problem
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
@@ -78,10 +80,25 @@ def entered(fn: Callable, held: Rotation, kernel: Kernel) -> Timed:
 def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
     """(status, why) as the worker has it: of the clock's judge, else of the figures. function: of a, b and out."""
     monkeypatch.setattr(clock, "WARM_UP_S", 0.002)
-    at_once = ("batch", "skips", "threads", "stays", "hook", "mode", "sums")
+    at_once = (
+        "batch",
+        "skips",
+        "threads",
+        "stays",
+        "hook",
+        "mode",
+        "sums",
+        "garbage",
+        "signal",
+        "monitor",
+        "operator",
+        "expected",
+        "asked",
+    )
     counted = dict.fromkeys(at_once, adversaries.LOOKED_AT)
     monkeypatch.setattr(adversaries, "_answers", counted)
-    device, sets, kernel = FakeDevice(), Rotation(PROBLEM, CPU, 40), find("torch/mm")
+    device, sets = FakeDevice(), Rotation(PROBLEM, CPU, 40)
+    kernel = dataclasses.replace(find("torch/mm"), language=Language.CANDIDATE)
 
     def call(*args, bias, epilogue, out_dtype, config, out):
         result = function(*args, out) if takes_out else function(*args)
@@ -94,12 +111,20 @@ def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
     monkeypatch.setattr(adversaries, "capturing", lambda: device.capturing is not None)
     cheat = entered(call, sets, kernel)
     before, modes = sys.getprofile(), torch._C._len_torch_function_stack()
+    thresholds = gc.get_threshold()
     try:
         (samples,) = time_together([cheat], mode, 4, device)
     except NotTimed as not_timed:
         return "wrong" if not_timed.wrong else "not timed", not_timed.reason
     finally:
         sys.setprofile(before)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+        gc.set_threshold(*thresholds)
+        adversaries._answers.pop("guard", None)
+        if monitoring := getattr(sys, "monitoring", None):
+            monitoring.set_events(3, 0)
+            monitoring.free_tool_id(3)
         while torch._C._len_torch_function_stack() > modes:
             torch._C._pop_torch_function_stack()
     summary = stats.summary(samples.rounds)
@@ -134,6 +159,16 @@ def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
         ("computes_in_a_hook", "cold", "wrong", "leaves Python's trace or profile hook on"),
         ("computes_in_a_hook", "graph", "wrong", "leaves Python's trace or profile hook on"),
         ("computes_in_a_mode", "cold", "wrong", "leaves a mode of torch on"),
+        ("computes_in_a_collection", "cold", "wrong", "leaves Python's garbage collection on"),
+        ("computes_in_a_collection", "graph", "wrong", "leaves Python's garbage collection on"),
+        ("computes_on_a_signal", "cold", "wrong", "leaves a timer on"),
+        pytest.param(
+            *("computes_in_a_monitor", "cold", "wrong", "leaves a hook of Python's monitoring on"),
+            marks=pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="Python has it since 3.12"),
+        ),
+        ("computes_in_an_operator", "cold", "wrong", "leaves another dispatch of torch's operators on"),
+        ("changes_what_is_expected", "cold", "wrong", "returns torch.float32 (8, 16) on cpu; expected torch.bfloat16"),
+        ("answers_when_it_is_asked", "cold", "wrong", "error nan"),
         ("returns_its_sums", "cold", "wrong", "returns torch.float32 (8, 16) on cpu; expected torch.bfloat16 (8, 16)"),
     ],
 )
@@ -247,6 +282,33 @@ def test_a_weight_that_kernels_lay_out_keeps_its_numbers():
     held.refill(kernel, [1])
     kept = [torch.equal(tensor, was) for tensor, was in zip(held.reads()[1], before, strict=True)]
     assert kept == [False, True, True, True, False]  # a, the parts of the weight, out
+
+
+def test_a_candidates_tensors_are_no_others():
+    """Else it would have others fail: by a class of its own, a gradient, other memory."""
+    held, name = Rotation(PROBLEM, CPU, 2), f"candidate/{ADVERSARIES}:honest"
+    lent, others = held.arguments(find(name), None)[1], held.arguments(find(BASELINE), None)[1]
+    for mine, theirs in zip(lent.args, others.args, strict=True):
+        assert mine is not theirs and mine.data_ptr() == theirs.data_ptr()
+    assert lent.kwargs["out"] is not others.kwargs["out"] and held.refill(find(name), [1]) is None
+    lent.args[0].requires_grad_(True)
+    lent.kwargs["out"].data = torch.empty(0)
+    others = held.arguments(find(BASELINE), None)[1]
+    assert held.fault(1, find(BASELINE).launch(*others.args, **others.kwargs), 1) is None
+
+
+def test_the_gate_lends_each_contender_tensors_of_its_own():
+    referee = rotation.Referee(PROBLEM, CPU, 0)
+
+    def meddles(inputs, out):
+        result = torch.mm(inputs.a, inputs.b, out=out).clone()
+        inputs.a.requires_grad_(True)
+        out.data = torch.empty(0)
+        return result
+
+    with contextlib.suppress(Exception):
+        referee.examine(meddles, 1, False)
+    assert referee.examine(lambda inputs, out: torch.mm(inputs.a, inputs.b, out=out), 1, False)[1]
 
 
 def test_who_changes_an_input_while_timed_is_wrong():

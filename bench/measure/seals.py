@@ -15,6 +15,7 @@ import os
 import pickle
 import random
 import secrets
+import signal
 import sys
 import threading
 import time
@@ -90,17 +91,33 @@ SETTINGS: dict[str, Callable[[], Any]] = {
 
 
 _get_hooks = sys.getprofile, sys.gettrace
+_monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
+_get_monitors = (
+    [partial(get, tool) for tool in range(6) for get in (_monitoring.get_tool, _monitoring.get_events)]
+    if _monitoring
+    else []
+)
+_get_timers = [
+    partial(signal.getitimer, timer) for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+]
 _count_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
+_get_keys = torch._C._dispatch_tls_local_include_set, torch._C._dispatch_tls_local_exclude_set
+
+# What runs by itself later where it is left on, in words, and how it stands.
+LATER: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "Python's trace or profile hook": lambda: tuple(get() for get in _get_hooks),
+    "a hook of Python's monitoring": lambda: tuple(get() for get in _get_monitors),
+    "a timer": lambda: tuple(get() != (0.0, 0.0) for get in _get_timers),  # whose signal Python may handle
+    "a mode of torch": lambda: tuple(count() for count in _count_modes),
+    "another dispatch of torch's operators": lambda: tuple(get().raw_repr() for get in _get_keys),
+}
 
 
 def hooked() -> str | None:
     """What a call has left on that runs by itself later, in words; asked right after a call, while it cannot yet have
-    undone it: a hook of Python's, or a mode of torch."""
-    if tuple(get() for get in _get_hooks) != seal().hooks:
-        return "leaves Python's trace or profile hook on"
-    if tuple(count() for count in _count_modes) != seal().modes:
-        return "leaves a mode of torch on"
-    return None
+    undone it."""
+    later = seal().later
+    return next((f"leaves {what} on" for what, get in LATER.items() if get() != later[what]), None)
 
 
 class Seals:
@@ -111,8 +128,7 @@ class Seals:
         self._records: dict[int, Any] = {}
         self._names = [(name, owner, frozenset(vars(owner)), _shadowed(owner)) for name, owner, *_ in self._held]
         self._codes = [code for _, _, _, values in self._held for code in _codes(values)]
-        self.hooks = tuple(get() for get in _get_hooks)
-        self.modes = tuple(count() for count in _count_modes)
+        self.later = {what: get() for what, get in LATER.items()}
         self._settings = _settings()
         self.spoiled = False  # whether something may still run that a contender has left behind
 
@@ -139,9 +155,9 @@ class Seals:
                 added &= shadowed
             changed += [f"{name}.{key}" for key in added if _is_held(vars(owner)[key])]
         changed += [function.__qualname__ for function, code in self._codes if function.__code__ is not code]
-        if tuple(get() for get in _get_hooks) != self.hooks:
-            changed.append("Python's trace or profile hook")
         changed += [name for name, value in _settings().items() if value != self._settings[name]]
+        if not changed:  # a mode that was changed above is a mode, too, and changes torch's dispatch
+            changed += [what for what, get in LATER.items() if get() != self.later[what]]
         return f"replaces what it is measured by: {', '.join(changed[:3])}" if changed else None
 
 
