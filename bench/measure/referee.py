@@ -63,6 +63,7 @@ class Referee:
         self._draw()
         self._handed = mapped(torch.clone, self.inputs[KNOWN])
         self._out = GuardedOutput(problem, device)
+        self._lent_to: Call | None = None
 
     def _draw(self) -> None:
         self._reservoir = Reservoir(self.problem, self.device)
@@ -117,7 +118,7 @@ class Referee:
         self._out.reset()
         self._spoil_free_memory()
         self._synchronize()
-        result = self._kept(call(self._handed, self._out.tensor))  # at once: what comes later is too late
+        result = self._kept(self._called(call))  # at once: what comes later is too late
         self._synchronize()
         self._out.check()
         for (name, tensor), (_, given) in self._handed_and_given(which):
@@ -125,18 +126,26 @@ class Referee:
                 raise Fault(f"changes its input {name}")
         return result
 
+    def _called(self, call: Call) -> Any:
+        """On tensors of the contender's own, the same in all its calls: whatever it makes of them, those that are
+        judged, and lent to the next contender, stay what they are."""
+        if self._lent_to is not call:
+            self._lent = mapped(Tensor.detach, self._handed), self._out.tensor.detach()
+            self._lent_to = call
+        return call(*self._lent)
+
     def _on_a_late_stream(self, call: Call, roundings: int) -> None:
         """One call on a stream that first waits, then makes the inputs. Raises Fault for work on another stream: it
         starts with the wrong inputs, or it ends after the output was copied."""
         stream = torch.cuda.Stream(self.device)
         with torch.cuda.stream(stream):
-            call(self._handed, self._out.tensor)  # compiles and allocates for this stream
+            self._called(call)  # compiles and allocates for this stream
             self._hand_out(KNOWN)
             self._synchronize()
             torch.cuda._sleep(DELAY_CYCLES)
             self._hand_out(SECRET)
             self._out.reset()
-            result = self._kept(call(self._handed, self._out.tensor))
+            result = self._kept(self._called(call))
         self._synchronize()
         accuracy = self._judge(SECRET).judge(result, roundings)
         if not accuracy.ok:

@@ -14,7 +14,7 @@ from triton_vs_tilus.bench.measure.referee import Call, Referee, misfit
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.kernel import Config, Kernel, Language
 from triton_vs_tilus.common.problem import Problem
-from triton_vs_tilus.common.tensors import flat, named_tensors
+from triton_vs_tilus.common.tensors import flat, mapped, named_tensors
 
 
 @lru_cache(maxsize=1)
@@ -51,13 +51,18 @@ class Rotation:
         self._judges: dict[int, Judge] = {}
 
     def arguments(self, kernel: Kernel, config: Config | None) -> list[Arguments]:
-        """The argument sets of a kernel's launch. What a kernel lays out anew is laid out once for all its configs."""
+        """The argument sets of a kernel's launch. What a kernel lays out anew is laid out once for all its configs. A
+        candidate has tensors of its own on the same memory: whatever it makes of them, the judge and the other
+        contenders have theirs."""
         name = kernel.full_name
+        of_its_own = kernel.language is Language.CANDIDATE
         if name not in self._arguments:
-            self._arguments[name] = [kernel.arguments(self.problem, inputs) for inputs in self._inputs]
+            handed = [mapped(Tensor.detach, inputs) for inputs in self._inputs] if of_its_own else self._inputs
+            self._arguments[name] = [kernel.arguments(self.problem, inputs) for inputs in handed]
             held = {tensor.data_ptr() for _, tensor in named_tensors(self._arguments[name][0])}
             self._copies[name] = not all(tensor.data_ptr() in held for tensor in self._targets[0].values())
-        pairs = zip(self._arguments[name], self._outs, strict=True)
+        outs = map(Tensor.detach, self._outs) if of_its_own else self._outs
+        pairs = zip(self._arguments[name], outs, strict=True)
         return [Arguments(args, {**kwargs, "out": out, "config": config}) for (args, kwargs), out in pairs]
 
     def reads(self) -> list[list[Tensor]]:
