@@ -328,6 +328,18 @@ def test_a_device_without_readings_says_why():
     assert samples.clocks.readings == [] and samples.clocks.reason == device.no_reading
 
 
+def test_where_nvml_does_not_answer_once_there_is_no_reading():
+    """Raised there it would be the fault of the contender whose turn it is."""
+
+    class Silent:
+        def reading(self):
+            raise clock.nvml.NVMLError(clock.nvml.pynvml.NVML_ERROR_UNKNOWN)
+
+    device = object.__new__(clock.CudaClock)
+    device._gpu = Silent()
+    assert device.no_reading == "" and device.reading() is None
+
+
 def test_the_same_contender_twice_is_a_tie():
     device = FakeDevice()
     drift = np.random.default_rng(0).normal(10, 0.2, size=100_000)

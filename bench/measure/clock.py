@@ -141,7 +141,7 @@ class DeviceClock(Protocol):
 
     l2_bytes: int
     max_sm_mhz: float | None  # None where there are no readings
-    no_reading: str  # why `reading` returns None; '' where it does not
+    no_reading: str  # why `reading` always returns None; '' where NVML can be asked
 
     def now(self) -> float:
         """Host seconds."""
@@ -639,7 +639,12 @@ class CudaClock:
             self.no_reading = f"NVML: {error}"
 
     def reading(self) -> Reading | None:
-        return None if self.no_reading else self._gpu.reading()
+        if self.no_reading:
+            return None
+        try:
+            return self._gpu.reading()
+        except nvml.NVMLError:  # now and then: no fault of who runs
+            return None
 
     def energy_mj(self) -> float | None:
         return None if self.no_reading else self._gpu.energy_mj()
