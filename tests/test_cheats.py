@@ -122,7 +122,7 @@ def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
         signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
         gc.set_threshold(*thresholds)
         adversaries._answers.pop("guard", None)
-        if monitoring := getattr(sys, "monitoring", None):
+        if (monitoring := getattr(sys, "monitoring", None)) and monitoring.get_tool(3) is not None:
             monitoring.set_events(3, 0)
             monitoring.free_tool_id(3)
         while torch._C._len_torch_function_stack() > modes:
@@ -585,7 +585,7 @@ def test_the_timeline_is_of_calls_on_refilled_sets():
         ("idle", "error nan"),
         ("patched", "replaces what it is measured by"),
         ("thread", "leaves 1 threads running when its call returns"),
-        ("stop", ""),
+        ("stop", None),
     ],
 )
 def test_what_is_done_under_the_profiler_is_judged(monkeypatch, under, why):
