@@ -158,7 +158,7 @@ def test_an_epilogue_is_another_kind_and_a_reference_of_another_run_is_named():
     assert found.elsewhere.contender == "torch/compile.default"
     said = "\n".join(screen(relu, found, None))
     assert "8.0 us, 1.50x torch.mm, then relu in torch." in said and "epilogue=Epilogue.RELU" in said
-    assert re.search(r"\n\nIn another run, .*:\nbest reference: torch/compile.default +1.20 \(", said)
+    assert re.search(r"\n\nIn another run \(.*\):\nbest reference: torch/compile.default +1.20 \(", said)
     assert answers.answer(ROUTER, files=files).elsewhere is None
 
 
@@ -196,7 +196,7 @@ def test_linear_answers_where_no_kernel_was_timed_by_name():
     assert said.startswith(f"{VECTOR} by linear: 7.0 us, ")
     assert re.search(rf"best triton: {VECTOR} by linear +7.0 .* borrowed from another", said)
     assert "Why: decompose_k.vector: no split waits for another (inferred).\n" in said and "import matmul" not in said
-    assert f"this kernel of triton\n     for its time at {ROUTER.name}, where each kernel was timed.\n" in said
+    assert f"this triton kernel\n     by its time at {ROUTER.name}, where every kernel was timed.\n" in said
     assert "More: notes/decompose_k.md" in said
     assert "    from triton_vs_tilus.kernels_triton import linear   # picks a kernel or torch.mm" in said
     assert answers.answer(ROUTER, files=files).fastest.contender == VECTOR
@@ -225,30 +225,34 @@ def test_up_to_four_that_are_as_fast_are_named():
     for us, name in enumerate(names[:4], 1):
         rows.append(made(name, 8.0 + us / 1000))
     head = " ".join(said_of(*rows).split("\n\n")[0].split())
-    assert f"): {', '.join(names[:4])}. Recorded" in head
+    assert re.search(rf"\. No lead over {', '.join(names[:4])} \([^()]*\)\. Recorded ", head)
     said = said_of(*rows, made(names[4], 8.01))
-    assert f"): {', '.join(names[:4])} and 1 more. Recorded" in " ".join(said.split())
+    told = " ".join(said.split())
+    assert re.search(rf"\. No lead over {', '.join(names[:4])} and 1 more \([^()]*\)\. Recorded ", told)
     assert max(map(len, said.splitlines())) <= WIDTH
 
 
 def test_a_tie_is_no_measured_equality_and_says_what_shows_the_noise(monkeypatch):
     rows = [made(BASELINE, 12.0), made("triton/atomic", 8.1), made(VECTOR, 8.0)]
-    for within, between, told in [(0.01, 0.077, "two runs differ by up to 7.7 %"), (0.09, 0.077, "run: 9.0 %")]:
+    for within, between, told in [
+        (0.01, 0.077, "two runs differ by up to 7.7 %"),
+        (0.09, 0.077, "noise of that run 9.0 %"),
+    ]:
         monkeypatch.setattr(queries, "between_runs", lambda device, between=between: {"cold": between})
         said = said_of(*(msgspec.structs.replace(row, noise={"cold": within}) for row in rows))
         head, why = said.split("\n\n")[0], said.partition("Why: ")[2]
-        assert re.search(rf"\nNot told apart \(.*{told}\): triton/atomic\.\n", head)
+        assert re.search(rf"\nNo lead over triton/atomic \(.*{told}\)\.\n", head)
         assert "as fast" not in said and "(measured)" not in why.partition("More: ")[0]
 
 
 @pytest.mark.parametrize(
     ("others", "told"),
     [
-        ({"triton/atomic": 8.4}, "Not told apart (two runs differ by up to 10.0 %): triton/atomic."),
-        ({"triton/atomic": 9.0}, "Not told apart (intervals overlap): triton/atomic."),
+        ({"triton/atomic": 8.4}, "No lead over triton/atomic (two runs differ by up to 10.0 %)."),
+        ({"triton/atomic": 9.0}, "No lead over triton/atomic (intervals overlap)."),
         (
             {"triton/atomic": 8.4, "triton/cluster": 9.0},
-            "Not told apart (two runs differ by up to 10.0 %, or intervals overlap): triton/atomic, triton/cluster.",
+            "No lead over triton/atomic, triton/cluster (two runs differ by up to 10.0 %, or intervals overlap).",
         ),
     ],
 )
@@ -259,13 +263,13 @@ def test_who_is_behind_by_more_than_the_noise_is_not_told_apart_by_intervals(oth
         one.timing["cold"] = msgspec.structs.replace(one.timing["cold"], speedup_high=1.6)
     said = " ".join(said_of(*rows).split())
     assert f"{told} Recorded " in said
-    assert ("not told apart: intervals overlap." in said) is (len(others) == 1 and "8.4" not in str(others))
+    assert ("a tie (intervals overlap)." in said) is (len(others) == 1 and "8.4" not in str(others))
 
 
 def test_how_far_runs_by_another_clock_lie_apart_is_not_said_of_this_one(monkeypatch):
     monkeypatch.setattr(queries, "between_runs", lambda device: {"graph": 0.05})
     said = said_of(made(BASELINE, 12.0), made(VECTOR, 8.0), made("triton/atomic", 8.1))
-    assert "Not told apart (two runs by another clock differ by up to 5.0 %): triton/atomic." in said
+    assert "No lead over triton/atomic (two runs by another clock differ by up to 5.0 %)." in said
 
 
 def test_the_baseline_heads_where_the_least_median_is_no_speed_up():
@@ -274,7 +278,7 @@ def test_the_baseline_heads_where_the_least_median_is_no_speed_up():
     said = said_of(made(BASELINE, 12.0), first, made("triton/atomic", 12.05))
     head, _, rest = said.partition("\n")
     assert head == "torch.mm: 12.0 us. No kernel asked for is faster."
-    assert re.match(rf"Not told apart \(.*\): {VECTOR}, triton/atomic\.", rest)
+    assert re.match(rf"No lead over {VECTOR}, triton/atomic \(.*\)\.", rest)
     assert "    y = torch.mm(x, weight.T)\n" in said and "import matmul" not in said
 
 
@@ -287,10 +291,10 @@ def test_where_torch_wins_the_call_is_torchs():
 def test_where_a_reference_wins_the_call_is_of_what_is_as_fast():
     compiled = made("torch/compile.default", 11.9)
     said = said_of(made(BASELINE, 12.0), compiled, made(VECTOR, 16.0))
-    told = "    # not told apart from torch/compile.default, of which see notes/references.md\n"
+    told = "    # torch/compile.default has no lead over this: see notes/references.md\n"
     assert f"{told}    y = torch.mm(x, weight.T)\n" in said and "import matmul" not in said
     said = said_of(made(BASELINE, 16.0), compiled, made(VECTOR, 11.95))
-    assert "# not told apart from torch/compile.default" in said and "decompose_k import matmul" in said
+    assert "# torch/compile.default has no lead over this" in said and "decompose_k import matmul" in said
     assert "    torch/compile.default: see notes/references.md\n" in said_of(
         made(BASELINE, 16.0), compiled, made(VECTOR, 16.0)
     )
@@ -305,11 +309,11 @@ def test_a_call_says_that_the_output_is_fp32_where_it_is_wider():
 
 
 TORCH_WINS = [
-    ("square.jsonl", Matmul(4096, 4096, 4096), {}, "C alone has tiles for every multiprocessor", "square"),
+    ("square.jsonl", Matmul(4096, 4096, 4096), {}, "the tiles of C fill every multiprocessor", "square"),
     ("rows.jsonl", Matmul(640, 896, 768), {}, "open", "references"),
     ("square-generated.jsonl", Matmul(640, 896, 768), {}, "open", "square"),
     ("crossover.jsonl", Matmul(512, 512, 8192), {}, "cuBLAS splits K as well", "crossover"),
-    ("w4a16.jsonl", W4A16Matmul(64, 4096, 4096), {}, "a weight is unpacked once for each 16 rows of A", "w4a16"),
+    ("w4a16.jsonl", W4A16Matmul(64, 4096, 4096), {}, "the weight is unpacked once per 16 rows of A", "w4a16"),
     ("w4a16.jsonl", W4A16Matmul(16, 512, 512), {}, "open", "references"),
     ("router.jsonl", ROUTER, {"cublaslt/best": "algorithm id 66, split-K 4, x"}, "cuBLAS splits K too", "references"),
     ("router.jsonl", ROUTER, {"cublaslt/best": "algorithm id 66, split-K 1, x"}, "open", "references"),
@@ -398,12 +402,12 @@ def test_why_names_the_next_protocol_and_how_sure_each_cause_is():
     twin, other = kernel("triton/cluster", 6.6, "cluster", 1), kernel("triton/atomic", 7.2, "atomic", 2)
     found = answers.answer(ROUTER, files={Path("made/rows.jsonl"): [made(BASELINE, 12.0), lead, twin, other]})
     why, after, same, *_ = why_lines(found)
-    assert why == "Why: cluster: 1 launch; no trip of partial sums to L2 (inferred)."
+    assert why == "Why: cluster: 1 launch; partial sums meet in DSMEM, not in L2 (inferred)."
     assert after.strip() == "Next, triton/atomic: 2 launches; 1.20x as long (measured)."
     assert same.strip() == "Same in triton (cluster): 1.10x as long (measured); see the note for the reason."
     near = [made(BASELINE, 12.0), lead, kernel("triton/atomic", 6.05, "atomic", 1)]
     after = list(why_lines(answers.answer(ROUTER, files={Path("made/rows.jsonl"): near})))[1]
-    assert re.search(r"1 launch; not told apart: two runs differ by up to \d\.\d %\.$", after)
+    assert re.search(r"1 launch; a tie \(two runs differ by up to \d\.\d %\)\.$", after)
 
 
 @pytest.mark.parametrize(("m", "n", "tiles"), [(16, 256, "4 tiles"), (17, 250, "8 tiles"), (16, 64, "1 tile")])
@@ -446,13 +450,12 @@ def test_what_torch_offers_stands_beside_the_answer_wherever_it_was_timed():
         each.environment = msgspec.structs.replace(each.environment, device="NVIDIA H100")
     files = {Path("h200/here.jsonl"): here, Path("h200/there.jsonl"): there, Path("h100/away.jsonl"): away}
     found = answers.answer(ROUTER, device="h200", files=files)
-    alone = "the ratio to its own cuBLAS alone:"
     assert dict(beside(found, None)) == {
-        f"In another run, {alone}": [
+        "In another run (x its own cuBLAS):": [
             ("best reference: torch/compile.default", "1.20 (1.19-1.21)"),
             (compiled, "0.75 (0.74-0.76)"),  # the device's own goes before a faster one
         ],
-        f"On NVIDIA H100, {alone}": [("torch/custom_op.fused", "1.33 (1.32-1.35)")],
+        "On NVIDIA H100 (x its own cuBLAS):": [("torch/custom_op.fused", "1.33 (1.32-1.35)")],
     }
     of_triton = answers.answer(ROUTER, languages=("triton",), device="h200", files=files)
     assert beside(of_triton, "triton") == []
@@ -470,11 +473,10 @@ def test_references_that_do_not_claim_determinism_and_gave_equal_bits_stand_besi
     files = {Path("made/here.jsonl"): here, Path("made/there.jsonl"): there}
     found = answers.answer(ROUTER, deterministic=True, files=files)
     assert found.fastest.contender == VECTOR and found.best_reference is None
-    alone = "the ratio to its own cuBLAS alone:"
     said = "determinism not claimed; equal bits seen"
     assert dict(beside(found, None)) == {
-        f"In this run, {alone}": [(f"cublaslt/best: {said}", "2.00 (1.98-2.02)")],
-        f"In another run, {alone}": [(f"torch/custom_op.fused: {said}", "1.20 (1.19-1.21)")],
+        "In this run (x its own cuBLAS):": [(f"cublaslt/best: {said}", "2.00 (1.98-2.02)")],
+        "In another run (x its own cuBLAS):": [(f"torch/custom_op.fused: {said}", "1.20 (1.19-1.21)")],
     }
     assert beside(found, "triton") == []
     assert answers.answer(ROUTER, files=files).unclaimed == ()
@@ -532,7 +534,7 @@ def test_rows_that_take_more_unpacking_of_a_weight_are_told(m, told):
     files = {Path("made/rows.jsonl"): [made(name, us, there) for name, us in zip(names, (12.0, 6.0), strict=True)]}
     asked = replace(there, m=m)
     said = " ".join(" ".join(screen(asked, answers.answer(asked, files=files), None)).split())
-    found = re.search(r"once for each 16 rows, in most tiles\. Times for your M: (\d+), for its M: (\d+) ", said)
+    found = re.search(r"once per 16 rows of A: (\d+)x at your M, (\d+)x at the recorded M ", said)
     assert (tuple(map(int, found.groups())) if found else None) == told
 
 
@@ -563,8 +565,8 @@ def test_the_very_sizes_with_other_flags_answer_where_nothing_near_was_recorded(
     taken, found = answers.answered(asked, files=files)
     said = " ".join(" ".join(screen(taken, found, None, asked)).split())
     assert found.apart == 0 and found.fastest.problem.name == relu.name
-    assert said.startswith("Nothing near this shape is recorded with --layout nk. It is recorded with --layout kn ")
-    assert "--epilogue relu: this is that answer." in said and NOT_NEAR not in said
+    assert said.startswith("No shape near yours is recorded with --layout nk. Yours is recorded with --layout kn ")
+    assert "--epilogue relu, and this is its answer." in said and NOT_NEAR not in said
     assert "Recorded at exactly this shape, cold L2." in said and "y = torch.mm(x, weight) Rows: " in said
     files[Path("made/plain.jsonl")] = [made(name, 9.0, kn) for name in (BASELINE, VECTOR)]
     assert answers.answered(asked, files=files)[1].fastest.problem.name == kn.name  # differs by the layout alone
@@ -573,7 +575,7 @@ def test_the_very_sizes_with_other_flags_answer_where_nothing_near_was_recorded(
         taken, found = answers.answered(silu, files=files)
         assert found.fastest.problem.name == relu.name  # fused as well, so that cuBLAS takes a second launch
         said = "\n".join(screen(taken, found, None, silu))
-        assert "Its call has that layout, and your epilogue." in " ".join(said.split())
+        assert "The call has that layout and your epilogue." in " ".join(said.split())
         assert "    y = torch.nn.functional.silu(torch.mm(x, weight))\n" in said and "then relu in torch" in said
     files[Path("made/near.jsonl")] = [made(name, 9.0, replace(asked, m=32)) for name in (BASELINE, VECTOR)]
     assert answers.answered(asked, files=files)[0] is asked
@@ -593,8 +595,8 @@ def test_near_sizes_with_other_flags_answer_where_nothing_near_was_recorded_with
     taken, found = answers.answered(asked, files=files)
     assert found.fastest.problem.name == ROUTER.name and 0 < found.apart < answers.FAR
     said = " ".join(" ".join(screen(taken, found, None, asked)).split())
-    assert said.startswith("Nothing near this shape is recorded with --layout nk --epilogue relu. A shape near it is ")
-    assert "near it is recorded with --layout nk: this is that answer." in said and NOT_NEAR not in said
+    assert said.startswith("No shape near yours is recorded with --layout nk --epilogue relu. One near it is ")
+    assert "near it is recorded with --layout nk, and this is its answer." in said and NOT_NEAR not in said
     assert "Recorded at 32x256x7168 (you asked 31x256x7168), cold L2. Its M is 1 more than yours." in said
     assert "torch.relu(" in said
     with pytest.raises(ValueError, match="no row is of"):
@@ -604,7 +606,7 @@ def test_near_sizes_with_other_flags_answer_where_nothing_near_was_recorded_with
 def test_the_shape_without_flags_is_answered_by_the_rows_that_it_has(capsys):
     assert run_command(command.main, ["64x64x16384"]) == ExitCode.OK
     said = capsys.readouterr().out
-    assert said.startswith("Nothing near this shape is recorded with --layout nk. It is recorded with --layout kn:")
+    assert said.startswith("No shape near yours is recorded with --layout nk. Yours is recorded with --layout kn,")
     assert "64x64x16384-bf16-kn, " in said and "matmul(x, weight" in said
     assert run_command(command.main, ["64x64x16384", "--layout", "kn"]) == ExitCode.OK
     same = capsys.readouterr().out
@@ -727,7 +729,7 @@ def test_next_to_rows_that_are_copied_by_other_bytes_no_call_is_given():
         problem = replace(ROUTER, k=ROUTER.k + deeper)
         said = "\n".join(screen(problem, answers.answer(problem, files=files), None))
         assert said.startswith(NOT_NEAR) is (copied < 16)
-        assert (f"copied by {copied} bytes at a time, of that one by 16" in said) is (copied < 16)
+        assert (f"Your rows are copied {copied} bytes at a time, the recorded ones 16" in said) is (copied < 16)
 
 
 def test_of_two_problems_the_one_that_is_copied_by_as_many_bytes_answers():

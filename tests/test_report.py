@@ -69,7 +69,7 @@ def test_the_winner_and_its_reason_come_first_and_failures_last():
 
 def test_who_ties_with_the_winner_stands_above_the_table():
     tied = tables.problem_table([row(), row(VECTOR, 1, 8.0), row(FP32, 1, 8.01)])
-    assert re.fullmatch(rf"Not told apart \(two runs differ by up to \d+\.\d %\): {FP32}\.", tied.head[1])
+    assert re.fullmatch(rf"No lead over {FP32} \(two runs differ by up to \d+\.\d %\)\.", tied.head[1])
     assert tables.problem_table([row(VECTOR, 1, 8.0)]).head == []  # nothing to hold it against
 
 

@@ -24,19 +24,19 @@ from triton_vs_tilus.bench.rows.answers import (
 from triton_vs_tilus.bench.rows.row import LANGUAGES, TEMPERATURES, Row
 from triton_vs_tilus.common.distance import bytes_of_copies
 
-MOST_NAMED = 4  # of those that are not told apart from the fastest
+MOST_NAMED = 4  # of those that the fastest does not lead
 LEAST_WIDTH = 16  # characters of a column that is wrapped
 LEAST_FAR = 0.05  # of a size, from where the times of it are told, and not the difference
 NOT_NEAR = "No recorded shape is near yours: --measure, on a GPU, times it. The nearest, for orientation only:"
 # By whether the very sizes were recorded so, or others near them.
 INSTEAD = tuple(
-    f"Nothing near this shape is recorded with {{asked}}. {what} recorded with {{flags}}: this is that answer. "
-    "Its call has that layout, and your epilogue."
-    for what in ("A shape near it is", "It is")
+    f"No shape near yours is recorded with {{asked}}. {what} recorded with {{flags}}, and this is its answer. "
+    "The call has that layout and your epilogue."
+    for what in ("One near it is", "Yours is")
 )
-OTHER_COPIES = "Rows of yours are copied by {yours} bytes at a time, of that one by {there} (notes/cliffs.md)."
+OTHER_COPIES = "Your rows are copied {yours} bytes at a time, the recorded ones {there} (notes/cliffs.md)."
 UNPACKED = (
-    "A weight is unpacked once for each {rows} rows, in most tiles. Times for your M: {yours}, for its M: {there} "
+    "Most tiles unpack the weight once per {rows} rows of A: {yours}x at your M, {there}x at the recorded M "
     "(notes/w4a16.md)."
 )
 CELLS = ("contender", "us", "x cuBLAS (95 %)", "config")
@@ -55,15 +55,15 @@ REASONS = {
     "sliced_k": "partial sums stay in the shared memory of a block",
     "parallel": "no split waits for another",
     "parallel+pdl": "no split waits, and PDL sets up launch 2 early",
-    "serial": "one sum in L2, not one for each split",
+    "serial": "one sum in L2, not one per split",
     "atomic": "splits add to one sum in L2, in any order",
     "last_arriver": "no split waits, and partial sums are read from L2",
-    "cluster": "no trip of partial sums to L2",
+    "cluster": "partial sums meet in DSMEM, not in L2",
     "stream_k": "every block has an even share of K",
 }
 # Of kernels of a matmul, where it is not the file's name: what a row of `linear` lacks, as common.protocol says.
 PROTOCOLS = {"decompose_k": "parallel", "semaphore": "serial"}
-OF_CONTENDERS = {"torch/int4pack_mm": "int4pack_mm shares K within a block, so no blocks meet (inferred)"}
+OF_CONTENDERS = {"torch/int4pack_mm": "int4pack_mm splits K within a block, so no blocks meet (inferred)"}
 COMPILED_TO_MM = "compiled to mm"  # says the row of a torch.compile that calls cuBLAS
 # What torch calls an activation, where it is not torch.NAME.
 IN_TORCH = {"silu": "nn.functional.silu"}
@@ -108,7 +108,7 @@ def narrow_head_lines(problem: Product, answer: Answer) -> Iterator[str]:
 
 
 def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
-    """The fastest, and who is not told apart from it: a line each."""
+    """The fastest, and the others that it does not lead: a line each."""
     fastest, baseline = answer.fastest, answer.baseline
     of_torch = _in_torch(problem)
     if is_torch(fastest):
@@ -120,7 +120,7 @@ def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
     joint = [row for row in others if not (is_torch(row) and is_torch(fastest))]
     if joint:
         more = f" and {len(joint) - MOST_NAMED} more" if len(joint) > MOST_NAMED else ""
-        yield f"Not told apart ({_noise(answer, joint)}): {', '.join(map(_named, joint[:MOST_NAMED]))}{more}."
+        yield f"No lead over {', '.join(map(_named, joint[:MOST_NAMED]))}{more} ({_noise(answer, joint)})."
 
 
 def _noise(answer: Answer, joint: Sequence[Row]) -> str:
@@ -132,7 +132,7 @@ def _noise(answer: Answer, joint: Sequence[Row]) -> str:
     if behind == len(joint):
         return "intervals overlap"
     if share == fastest.noise.get(timing):
-        shown_by = "noise of that run:"
+        shown_by = "noise of that run"
     elif timing in queries.between_runs(fastest.environment.device):
         shown_by = "two runs differ by up to"
     else:
@@ -233,7 +233,7 @@ def beside(answer: Answer, language: str | None) -> list[tuple[str, list[tuple[s
         else:
             device = row.environment.device
             title = "In another run" if device == fastest.environment.device else f"On {device}"
-        found[f"{title}, the ratio to its own cuBLAS alone:"].append((label, _times(answer, row)))
+        found[f"{title} (x its own cuBLAS):"].append((label, _times(answer, row)))
     return list(found.items())
 
 
@@ -335,11 +335,11 @@ def torch_reason(answer: Answer) -> tuple[str, str]:
     if is_cublas and split is not None and int(split[1]) > 1:
         return f"cuBLAS splits K too: cublasLt's fastest has split-K {split[1]} (measured)", "references"
     if is_cublas and problem.op == W4A16 and problem.m >= FEW_UNPACK:
-        return "a weight is unpacked once for each 16 rows of A (inferred)", "w4a16"
+        return "the weight is unpacked once per 16 rows of A (inferred)", "w4a16"
     if is_cublas and answer.file.stem == "crossover":
         return "cuBLAS splits K as well (inferred)", "crossover"
     if is_cublas and problem.op == MATMUL and -(-problem.m // 128) * -(-problem.n // 128) >= MULTIPROCESSORS:
-        return "C alone has tiles for every multiprocessor: no split gains (inferred)", "square"
+        return "the tiles of C fill every multiprocessor: no split gains (inferred)", "square"
     return "open", "square" if answer.file.stem.startswith("square") else "references"
 
 
@@ -351,17 +351,17 @@ def reason_lines(answer: Answer) -> Iterator[str]:
         yield f"Why: {_cause(fastest)}."
         yield from (f"     {line}" for line in _next_lines(answer))
     elif ours is not None and is_torch(ours):
-        yield "Why: linear knows no kernel that wins, by the nearest sizes with kernels timed by name."
+        yield "Why: linear knows no kernel that wins at the nearest sizes where kernels were timed."
     elif ours is fastest:
         yield f"Why: {_cause(fastest)}."
-        yield f"     The time is that of linear (notes/linear.md), which took this kernel of {written_in(fastest)}"
+        yield f"     The time is that of linear (notes/linear.md). It took this {written_in(fastest)} kernel"
         there = _measured_at(fastest)
-        yield f"     for its time at {there}, where each kernel was timed." if there else "     by a rule of thumb."
+        yield f"     by its time at {there}, where every kernel was timed." if there else "     by a rule of thumb."
     elif ours is not None:
         reason = torch_reason(answer)[0]
         yield f"Why: {reason}."
         of_unsplit = ours is answer.unsplit and reason != "open" and ours not in answer.joint
-        yield f"     Fastest here, {_named(ours)}: {_lead(answer, ours)}{'; why: open' * of_unsplit}."
+        yield f"     Fastest kernel here, {_named(ours)}: {_lead(answer, ours)}{'; why: open' * of_unsplit}."
 
 
 def _cause(row: Row) -> str:
@@ -391,7 +391,7 @@ def _next_lines(answer: Answer) -> Iterator[str]:
 
 def _lead(answer: Answer, row: Row) -> str:
     if row in answer.joint:
-        return f"not told apart: {_noise(answer, [row])}"
+        return f"a tie ({_noise(answer, [row])})"
     return f"{answer.lead_over(row):.2f}x as long (measured)"
 
 
@@ -418,12 +418,12 @@ def called(answered: Product, asked: Product) -> Product:
 
 
 def answer_call_lines(problem: Product, answer: Answer) -> Iterator[str]:
-    """The call of the fastest; where that is a reference, of the first kernel here, or baseline, not told apart."""
+    """The call of the fastest; where that is a reference, of the first kernel or baseline that it does not lead."""
     fastest = answer.fastest
     ready = (row for row in answer.joint if written_in(row) in LANGUAGES or row.contender in BASELINES)
     row = next(ready, fastest)
     if row is not fastest:
-        yield f"    # not told apart from {fastest.contender}, of which see notes/references.md"
+        yield f"    # {fastest.contender} has no lead over this: see notes/references.md"
     yield from call_lines(problem, row)
 
 

@@ -10,9 +10,9 @@ from triton_vs_tilus.bench.show.tables import JOINT, NOT_SEARCHED, Table
 
 
 def regimes_table(found: Sequence[tuple[str, Answer]]) -> Table:
-    """A line an answer: the fastest of all that are not told apart, with cold L2 inside a graph too where that was
-    timed, and the call. Where a regime has a name, '' for none, it and the sizes stand for the problem's name: the call
-    has the layout and the epilogue, the foot the dtype. So the table fits the page of a repository."""
+    """A line per answer: the fastest, marked where others are joint; its time, with cold L2 inside a graph too where
+    that was timed; and the call. Where a regime has a name ('' for none), it and the sizes replace the problem's name:
+    the call has the layout and the epilogue, the foot the dtype. So the table fits the page of a repository."""
     lines = []
     for regime, answer in found:
         fastest, problem = answer.fastest, answer.fastest.problem
