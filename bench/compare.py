@@ -69,13 +69,13 @@ def parser() -> Parser:
     group = parser.add_argument_group("the journal")
     output = f"a file with a line a row, written as it is measured (default: a new file in {JOURNALS})"
     group.add_argument("--output", metavar="F", type=Path, help=output)
-    resume = "go on with --output, or with the newest journal of this command"
+    resume = "continue --output, or the newest journal of this command"
     group.add_argument("--resume", action="store_true", help=resume)
     add_row_flags(parser)
 
     group = parser.add_argument_group("asking").add_mutually_exclusive_group()
     group.add_argument("--list", action="store_true", help="list workloads and contenders")
-    spaces = "how many configs --tune may try of each kernel, in each language; with -v what a language lacks, and why"
+    spaces = "how many configs --tune may try of each kernel, in each language; -v: what a language lacks, and why"
     group.add_argument("--spaces", action="store_true", help=spaces)
     doctor = "what is installed, found, missing; which contenders can run here"
     group.add_argument("--doctor", action="store_true", help=doctor)
@@ -133,7 +133,7 @@ def compare(args: argparse.Namespace) -> int:
             if progress.journal is None:
                 raise
             same = "--resume" if args.output is None else f"--output {args.output} --resume"
-            raise type(interrupt)(f"the journal is {progress.journal}; {same} goes on with it") from None
+            raise type(interrupt)(f"the journal is {progress.journal}; {same} continues it") from None
 
     out.print(tables.source_of(rows), markup=False)
     for table in [tables.summary_table(rows)] if live else tables.tables(rows):
@@ -190,7 +190,7 @@ def check_on_cpu(args: argparse.Namespace) -> int:
         except KeyboardInterrupt as interrupt:
             if args.output is None or not args.output.exists():
                 raise
-            raise type(interrupt)(f"the journal is {args.output}; a check does not go on with it") from None
+            raise type(interrupt)(f"the journal is {args.output}; a check cannot be resumed") from None
     if rows:
         out.print(tables.checks_table(rows))
     _show_unchecked(plan, rows, time.monotonic() - began)
@@ -282,8 +282,8 @@ def _show_unchecked(plan: "Plan", rows: Sequence["Row"], seconds: float) -> None
     left = [kernel.full_name for problem, kernel in pairs if (problem.name, kernel.full_name) not in checked]
     print(f"Checked {len(rows)} of {len(pairs)} in {seconds:.0f} s.")
     if left:
-        one_alone = ", --only NAME checks one alone" * (len(plan.kernels) > 2)  # the baseline is among them
-        print(f"Not checked within {CHECK_S:.0f} s{one_alone}: {', '.join(dict.fromkeys(left))}")
+        just_one = ", --only NAME checks just one" * (len(plan.kernels) > 2)  # the baseline is among them
+        print(f"Not checked within {CHECK_S:.0f} s{just_one}: {', '.join(dict.fromkeys(left))}")
 
 
 def _show_not_importable() -> None:
@@ -347,9 +347,9 @@ def show_recorded(args: argparse.Namespace, out: "Console") -> None:
         of = f"{len(found[path])} rows, Triton {', '.join(tritons)}, {days[-1]}"
         print(f"  {path.relative_to(queries.RESULTS)}: {of}")
     if not found:
-        print("No rows but the baseline's, if any, are recorded for these problems and contenders.")
+        print("Nothing is recorded for these problems and contenders, except perhaps the baseline.")
         if unread := [flag for flag, asked in (("--matrix", args.matrix), ("--plot", args.plot)) if asked]:
-            print(f"{', '.join(unread)}: nothing to show, as what is checked on a CPU is not timed.")
+            print(f"{', '.join(unread)}: nothing to show: a check on the CPU times nothing.")
 
 
 def show_matrix_and_plots(args: argparse.Namespace, rows: Sequence["Row"], out: "Console", folder: Path | None) -> None:

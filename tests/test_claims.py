@@ -239,7 +239,7 @@ def test_what_a_decomposition_written_in_torch_is_compiled_to(beginning, workloa
         made.message = f"compiled to {other}"
     assert judged(beginning, rows).verdict == CONTRADICTED
     untold = [replace(made, message="") for made in rows]
-    assert judged(beginning, untold).measured == f"no row of {listed.COMPILED_SPLITS} tells its program"
+    assert judged(beginning, untold).measured == f"no row of {listed.COMPILED_SPLITS} names its program"
 
 
 @pytest.mark.parametrize(
@@ -872,7 +872,7 @@ def test_blocks_are_counted_of_one_tile(blocks, verdict):
     tile = {"block_m": 16, "block_n": 32}
     assert judged("SplitK launches four", [], counted_launches(metrics, configs=[tile, tile])).verdict == verdict
     wider = {"block_m": 16, "block_n": 64}
-    told = "block_n is 32 and 64: not the split alone differs"
+    told = "block_n is 32 and 64: not only the split differs"
     assert judged("SplitK launches four", [], counted_launches(metrics, configs=[tile, wider])) == Finding(
         told, NOT_TESTABLE
     )
@@ -975,7 +975,7 @@ def test_what_inductor_generates_at_a_small_and_a_deep_k(deep, verdict):
     assert judged("At M = N = 16, K = 256", [made(256, "mm, triton_poi_fused_relu_0")]).verdict == CONTRADICTED
     assert by_rule("At M = N = 16, K = 32768", [small, large]) == Finding(f"K = 32768: {deep}", verdict)
     assert judged("At M = N = 16, K = 32768", [small, large]).verdict == NOT_TESTABLE
-    lacking = f"no row of {listed.AS_GRAPH} at K = 32768 tells its program"
+    lacking = f"no row of {listed.AS_GRAPH} at K = 32768 names its program"
     assert by_rule("At M = N = 16, K = 32768", [small]).measured == lacking
 
 
@@ -1119,7 +1119,7 @@ def test_what_needs_no_rows():
     assert judged("do_bench", []).verdict == CONTRADICTED
     told = "tilus documents that it is zero at first and that the kernel has to reset it"
     assert judged("A tensor of requires_clean", []) == Finding(told, CONFIRMED)
-    assert judged("On an A100 SplitK has 61%", []) == Finding("102.4 and 64 blocks a slot of an SM, 1.60x", CONFIRMED)
+    assert judged("On an A100 SplitK has 61%", []) == Finding("102.4 and 64 blocks per slot of an SM, 1.60x", CONFIRMED)
     assert replace_rule("On an A100 SplitK has 61%", claimed=2.5).verdict == CONTRADICTED
     told = "speed 1.90x; memory throughput 1.94x, occupancy 3.68x"
     assert judged("Occupancy and memory", []) == Finding(told, CONTRADICTED)

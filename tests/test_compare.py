@@ -307,10 +307,10 @@ def test_the_interruption_names_the_journal_and_how_to_go_on(gpu, capsys, tmp_pa
     assert run_command(compare.main, ROUTER) == 130
     (journal,) = compare.JOURNALS.iterdir()
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said == f"compare.py: interrupted: the journal is {journal}; --resume goes on with it"
+    assert said == f"compare.py: interrupted: the journal is {journal}; --resume continues it"
     output = tmp_path / "rows.jsonl"
     assert run_command(compare.main, [*ROUTER, "--output", str(output)]) == 130
-    assert f"--output {output} --resume goes on with it" in on_stderr(capsys)
+    assert f"--output {output} --resume continues it" in on_stderr(capsys)
 
 
 def test_an_interruption_before_there_is_a_journal_names_none(gpu, monkeypatch, capsys):
@@ -437,7 +437,7 @@ def test_rows_of_another_revision_are_told_and_kept(gpu, monkeypatch, capsys, tm
 def test_a_journal_is_not_written_over(gpu, capsys, tmp_path):
     (tmp_path / "rows.jsonl").write_text("")
     assert run_command(compare.main, [*ROUTER, "--output", str(tmp_path / "rows.jsonl")]) == 2
-    assert "--resume goes on with it" in on_stderr(capsys)
+    assert "--resume continues it" in on_stderr(capsys)
 
 
 @pytest.mark.parametrize("flags", [["--output", "own"], ["--workload", "own.json"], ["--candidate", "own.py:f"]])
@@ -605,7 +605,7 @@ def test_without_a_gpu_the_interruption_names_the_journal(no_gpu, capsys, tmp_pa
     no_gpu.status[VECTOR] = "interrupted"
     assert run_command(compare.main, [*ROUTER, "--output", str(output)]) == 130
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said == f"compare.py: interrupted: the journal is {output}; a check does not go on with it"
+    assert said == f"compare.py: interrupted: the journal is {output}; a check cannot be resumed"
     assert len(read_rows(output)) == 1
     no_gpu.status[BASELINE] = "interrupted"
     assert run_command(compare.main, [*ROUTER, "--output", str(tmp_path / "none.jsonl")]) == 130
@@ -624,7 +624,7 @@ def test_without_a_gpu_what_was_recorded_comes_first(no_gpu, capsys, tmp_path):
     assert run_command(compare.main, arguments) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("There is no CUDA device: ")
-    assert "No rows but the baseline's, if any, are recorded for these problems and contenders." in shown
+    assert "Nothing is recorded for these problems and contenders, except perhaps the baseline." in shown
 
     other = replace(row(), problem=replace(row().problem, name="1x2x3-bf16-nk"))
     recorded(tmp_path, row(BASELINE, 64), row(FP32, 64, 6.0), row(VECTOR, 64, 8.0), other)
@@ -691,7 +691,7 @@ def test_without_a_gpu_progress_is_lines_where_it_is_piped(no_gpu, capsys):
 def test_without_a_gpu_what_does_not_fit_is_said_and_is_a_failure_where_nothing_else_was_seen(no_gpu, capsys):
     no_gpu.left_over = 1
     assert run_command(compare.main, ["--workload", "router", "--only", VECTOR, "--only", FP32]) == 0
-    assert re.search(r"Not checked within 50 s, --only NAME checks one alone: \S+\n", capsys.readouterr().out)
+    assert re.search(r"Not checked within 50 s, --only NAME checks just one: \S+\n", capsys.readouterr().out)
     assert run_command(compare.main, ["--workload", "router", "--only", VECTOR]) == 1
     assert f"Not checked within 50 s: {VECTOR}\n" in capsys.readouterr().out
 

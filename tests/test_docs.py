@@ -70,7 +70,7 @@ def test_verdicts_of_adversaries_are_counted_by_device(results, tmp_path):
     file.parent.mkdir()
     file.write_text("".join(map(to_line, made)))
     docs.update([doc])
-    assert "1 of 2 got the verdict that was expected; `hangs`: passed" in doc.read_text()
+    assert "1 of 2 got the expected verdict; `hangs`: passed" in doc.read_text()
     assert "[`adversaries.jsonl`](../results/h200/referee/adversaries.jsonl), `0123abc`)" in doc.read_text()
     assert "Recorded on NVIDIA H200, 2026-11-26." in doc.read_text()
     assert [path.stem for path in queries.recorded()] == ["router-nk"]  # verdicts are no rows
@@ -598,7 +598,7 @@ def test_what_a_document_counted_stands_beside_the_longest_launch_here():
     lines = {line[0]: line[1:] for line in table.lines}
     assert table.header[1:] == ["SplitK, there", "SplitK, H200", "data parallel, there", "data parallel, H200"]
     assert lines["time, us"] == ["27.90", "16.06", "52.93", "20.80"]
-    assert lines["registers a thread"] == ["92", "116", "150", "181"]
+    assert lines["registers per thread"] == ["92", "116", "150", "181"]
     assert lines["grid, blocks"] == ["512", "-", "128", "-"]  # not counted
     assert lines["zeroing C, us"] == ["-", "1.76", "-", "-"]
     with pytest.raises(ValueError, match="nothing of published_triton"):
@@ -647,7 +647,7 @@ def test_the_map_names_a_kernel_where_its_language_leads_by_more_than_two_runs_d
         ["M = 8, 16", both[1], "decompose_k.vector, 1.25", "semaphore.fp32, 1.11 to 1.23", "1.2 to 12.5"],
         ["M = 64", "torch.mm", "decompose_k.vector, 0.91", "semaphore.fp32, 0.83", "9.1"],
     ]
-    assert "two runs of one config lie up to 4.2 % apart" in table.foot
+    assert "two runs of one config differ by up to 4.2 %" in table.foot
 
 
 def test_the_map_holds_a_kernel_against_the_other_languages_fastest_at_each_problem(results, tmp_path):

@@ -84,7 +84,7 @@ def test_every_operation_has_its_winner_above_its_table():
 def test_what_was_compiled_is_said_where_more_is_asked_for():
     table = tables.problem_table([row(), row(VECTOR, 1, 8.0, message="compiled to mm")])
     plain, verbose = shown_in(100, table), shown_in(100, table, verbose=True)
-    assert "Notes left out, on 1 of the contenders; -v shows all." in plain and "compiled to mm" not in plain
+    assert "Notes left out for 1 of the contenders; -v shows all." in plain and "compiled to mm" not in plain
     assert f"{VECTOR}: compiled to mm" in verbose and "Notes left out" not in verbose
     assert f"- {VECTOR}: compiled to mm" in table.markdown().splitlines()
 
@@ -101,7 +101,7 @@ def test_an_error_beyond_the_studys_tolerance_is_told():
     rows = router_rows()[:3]
     rows[1].accuracy.times_study, rows[2].accuracy.times_study = 2.96, 0.9
     told = tables.problem_table(rows).details
-    assert told == [f"{VECTOR}: its error is 3.0 times what the decompose-K study tolerates"]
+    assert told == [f"{VECTOR}: its error is 3.0 times the decompose-K study's tolerance"]
 
 
 def test_ties_are_shown():
@@ -253,7 +253,7 @@ def test_changes_are_told_by_the_intervals_of_speed_ups():
     assert len(found) == 9
     table = tables.changes_table(list(found.values()), new, old, {})
     assert "2 faster, 0 tie, 2 slower, 2 broken" in table.foot
-    assert "5 rows stand in one of the files only" in table.foot
+    assert "5 rows are in only one of the files" in table.foot
 
 
 @pytest.mark.parametrize(("fail_over", "count"), [(0, 2), (5, 2), (6, 2), (7, 0)])
@@ -586,8 +586,8 @@ def test_hosts_of_different_launch_cost_are_told():
         made.floor["cold"] = replace(made.floor["cold"], launch_us=launch_us)
         return made
 
-    assert "not to be mixed" not in tables.source_of([at(3.1, 1), at(3.3, 2)])
-    assert "an empty launch takes 3.2 and 4.4 us: not to be mixed" in tables.source_of(
+    assert "do not mix them" not in tables.source_of([at(3.1, 1), at(3.3, 2)])
+    assert "an empty launch takes 3.2 and 4.4 us: do not mix them" in tables.source_of(
         [at(3.1, 1), at(4.4, 2), at(3.3, 4)]
     )
 
@@ -601,7 +601,7 @@ def test_hosts_are_told_of_each_device_by_itself():
     one_kind = [at(3.1, "NVIDIA H200"), at(4.4, "NVIDIA H100")]
     assert "hosts" not in tables.source_of(one_kind)
     told = tables.source_of([*one_kind, at(4.4, "NVIDIA H200")])
-    assert told.endswith(", NVIDIA H200 on hosts where an empty launch takes 3.1 and 4.4 us: not to be mixed")
+    assert told.endswith(", NVIDIA H200 on hosts where an empty launch takes 3.1 and 4.4 us: do not mix them")
 
 
 def test_what_searches_took_is_a_line_a_kernel():

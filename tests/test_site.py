@@ -547,18 +547,18 @@ def test_each_section_says_what_it_follows_and_does_so(shown):
     assert unfiltered == {"claims", "languages"}
     notes = set(shown.locator("#mechanisms tbody tr:visible td:first-child").all_inner_texts())
     assert notes == {"semaphore"} and shown.input_value("#pair") == "semaphore"
-    assert "best tilus, semaphore alone" in shown.inner_text("#chart .legend")
+    assert "best tilus, only semaphore" in shown.inner_text("#chart .legend")
     assert set(shown.locator(".matrix:visible td:first-child:visible").all_inner_texts()) >= {"serial"}
     assert shown.inner_text("#claims .shown").startswith(f"{shown.locator('#claims tbody tr').count()} of ")
     shown.select_option("#note", "atomic")
     shown.select_option("#heat-clock", "graph")  # leaves a choice of the reader's alone
     assert shown.input_value("#note") == "atomic"
     shown.click("#clear")
-    assert shown.input_value("#note") == "" and "alone" not in shown.inner_text("#chart .legend")
+    assert shown.input_value("#note") == "" and "only" not in shown.inner_text("#chart .legend")
     rung = shown.input_value("#rung")
     shown.select_option("#file", "h200/crossover")
     shown.locator("#map tbody th button").first.click()
-    assert shown.input_value("#rung") == rung and f"Of data set {page.FIRST} alone" in follows["ladder"]
+    assert shown.input_value("#rung") == rung and f"Only data set {page.FIRST}" in follows["ladder"]
 
 
 def test_the_keyboard_goes_on_where_it_was(shown):

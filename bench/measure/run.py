@@ -175,7 +175,7 @@ def _opened(plan: Plan, folder: Path, output: Path | None, resume: bool, to_the_
     elif path is None:
         path = new_path(folder)
     elif path.exists() and not resume:
-        raise JournalError(f"--output {path} exists already; --resume goes on with it")
+        raise JournalError(f"--output {path} exists already; --resume continues it")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         to_the_end.enter_context(_alone(path))

@@ -12,10 +12,10 @@ SHOWN_STALLS = 2
 HEADER = ["contender", "protocol", "GPU kernel", "us", "DRAM\nGB/s", "DRAM %", "L2 to SM\nMB", "L2\nMB", "L2 %", "grid"]
 HEADER += ["block", "registers", "shared\nKiB", "occupancy\n%", "SM %", "issue\n%", "stalls", CONFIG]
 FOOT = (
-    "Single launches under ncu, caches flushed before each GPU kernel, clocks as they were: their times are not the "
-    "referee's. DRAM, L2, SM: of the peak throughput; L2 MB: what L2 moved, fills from DRAM among it; grid in blocks, "
-    "block in threads, registers of a thread; occupancy: warps of those that an SM holds; issue: cycles in which a "
-    "scheduler issues; stalls: what most warps wait for, by its share of all waiting."
+    "Single launches under ncu, caches flushed before each GPU kernel, clocks not locked: the times are not the "
+    "referee's. DRAM, L2, SM: share of the peak throughput; L2 MB: bytes that L2 moved, fills from DRAM included; grid "
+    "in blocks, block in threads, registers per thread; occupancy: active warps, of those that an SM can hold; issue: "
+    "cycles in which a scheduler issues; stalls: the most frequent causes, by share of all stalls."
 )
 
 

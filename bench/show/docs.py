@@ -179,12 +179,12 @@ def printed(name: str) -> list[str]:
 
 
 def verdicts(folder: Path) -> list[str]:
-    """How many adversaries got the verdict that was expected, and who got another, of every device, as Markdown for a
-    page in this folder."""
+    """How many adversaries got the expected verdict, and who got another, of every device, as Markdown for a page in
+    this folder."""
     made = []
     for path, found in queries.recorded_verdicts("adversaries").items():
         others = [f"; `{each.adversary}`: {each.status}" for each in found if not each.as_expected]
-        told = f"{len(found) - len(others)} of {len(found)} got the verdict that was expected{''.join(others)}"
+        told = f"{len(found) - len(others)} of {len(found)} got the expected verdict{''.join(others)}"
         file = f"[`{path.name}`]({Path(os.path.relpath(path, folder)).as_posix()})"
         revisions = ", ".join(sorted({f"`{each.environment.git}`" for each in found}))
         made.append(f"{told} ({file}, {revisions}). {tables.source_of(found)}.\n")

@@ -9,7 +9,7 @@ from triton_vs_tilus.common.kernel import LANGUAGES
 
 # By the kernel that each adds to the one before; both languages have them.
 STEPS: Mapping[str, str] = {
-    "data_parallel": "a block a tile of C, all of K",
+    "data_parallel": "one block per tile of C, all of K",
     "sliced_k.mma": "K is split among the warps of a block, whose sums meet in its shared memory",
     "semaphore.fp32": "K is split among blocks, which add to a tile's sum in turns",
     "decompose_k.vector": "no turns: every split writes its partial, a second launch sums them",

@@ -117,9 +117,9 @@ def matched_table(rows: Sequence[Row], timing: TimingName) -> Table:
         f"{timing}. {OVER}: the geometric mean of ratios paired over the rounds of one run, and on how many problems "
     )
     foot += (
-        "the first is faster / tied / slower, by 95 % intervals and the noise floor. Same config: tile, split, warps, "
+        f"{PAIR[1]} is faster / tied / slower, by 95 % intervals and the noise floor. Same config: tile, split, warps, "
     )
-    foot += f"stages and instruction. Own configs: those searched for the problem, each language's; {FORMER}. "
+    foot += f"stages and instruction. Own configs: each language's, searched for the problem; {FORMER}. "
     foot += f"{source_of(rows)}."
     header = [
         "kernel",
@@ -142,7 +142,7 @@ def matched_problems_table(rows: Sequence[Row], timing: TimingName) -> Table:
     cells = cells.reindex([name for name in labels if name in cells.index])
     lines = [[labels[name], *line] for name, line in zip(cells.index, cells.to_numpy().tolist(), strict=True)]
     header = [what, *(f"{kernel}\n@{config}" for kernel, config in cells.columns)]
-    foot = f"{OVER}, {timing}, with the 95 % interval; = a tie. @: whose config both ran."
+    foot = f"{OVER}, {timing}, with the 95 % interval; = a tie. @: the language whose config both ran."
     return Table(f"language at the same config, by {what}", header, lines, foot=foot)
 
 
@@ -197,11 +197,11 @@ def borrowed_table(rows: Sequence[Row], timing: TimingName) -> Table:
                 f"{worst.ratio:.2f} ({worst.low:.2f}-{worst.high:.2f}), {label}",
             ]
         )
-    foot = f"{timing}. The speed with the config of the nearest other problem in the tuned table over that with the "
-    foot += "one searched for the problem, paired over the rounds of one run; 1 where both are one config. Mean: "
-    foot += f"geometric. Worst: with its 95 % interval. {FORMER}. {source_of(rows)}."
+    foot = f"{timing}. Speed with the config of the nearest other problem in the tuned table, over the speed with "
+    foot += "the config searched for the problem, paired over the rounds of one run; 1 where the two are the same. "
+    foot += f"Mean: geometric. Worst: with its 95 % interval. {FORMER}. {source_of(rows)}."
     header = ["kernel", "language", "problems", "same\nconfig", f"at least\n{NEARLY}x", "mean", "worst"]
-    return Table("what a borrowed config keeps of the speed", header, lines, foot=foot)
+    return Table("speed kept with a borrowed config", header, lines, foot=foot)
 
 
 def effect_table(rows: Sequence[Row], timing: TimingName) -> Table:
@@ -220,10 +220,8 @@ def effect_table(rows: Sequence[Row], timing: TimingName) -> Table:
     by_language = texts.unstack("language", fill_value="").sort_index(axis="columns")
     lines = [[*map(str, line), _spread_text(pairs[pairs.protocol == line.Index])] for line in by_language.itertuples()]
     foot = f"Times {baseline_name(rows)} ({timing}), the geometric mean over problems of a cell's fastest contender; "
-    foot += (
-        f"{OVER}: the speed of a kernel in the one language over that of the same kernel in the other, the mean and "
-    )
-    foot += f"the extremes over the protocol's kernels and the problems; {FORMER}. "
+    foot += f"{OVER}: the speed of a kernel in the one language over that of the same kernel in the other, mean and "
+    foot += f"extremes over the protocol's kernels and the problems; {FORMER}. "
     foot += f"{_effects(found, pairs, count)}{source_of(rows)}."
     header = ["protocol", *by_language.columns, OVER_HEADING]
     title = " ".join(filter(None, ["language x protocol", naming(rows)[0]]))
@@ -241,10 +239,10 @@ def twins_table(rows: Sequence[Row], timing: TimingName) -> Table:
         [str(kernel), str(protocol), _spread_text(pairs), _standings(pairs)]
         for (protocol, kernel), pairs in twins(lines_of(rows, timing)).groupby(["protocol", "kernel"], observed=True)
     ]
-    foot = f"{timing}. The mean and the extremes over problems on which both ran a config searched for the problem; "
+    foot = f"{timing}. Mean and extremes over the problems on which both ran a config searched for the problem; "
     foot += f"{FORMER}. "
-    foot += "Ahead and behind: by more than the noise, that between runs too, and the 95 % interval, paired over "
-    foot += "rounds, leaves out 1; where rounds were not paired, the intervals of the two speed-ups do not overlap."
+    foot += "Ahead, behind: by more than the noise within and between runs, and the 95 % interval, paired over rounds, "
+    foot += "excludes 1; where rounds were not paired, the intervals of the two speed-ups do not overlap."
     header = ["kernel", "protocol", OVER_HEADING, "ahead / tie /\nbehind"]
     return Table("the same kernel in both languages", header, lines, foot=foot)
 
@@ -314,8 +312,8 @@ def _effects(found: pd.DataFrame, pairs: pd.DataFrame, count: int) -> str:
     text = "; ".join(apart_texts)
     text = f"Over all problems: {text}. " if text else ""
     if left_out := int(pairs.ratio.isna().sum()):
-        text += f"Left out of {OVER}, and of how far the languages are apart: {left_out} of {len(pairs)} pairs (kernel "
-        text += "and problem), which did not both run a config searched for the problem. "
+        text += f"Not compared: {left_out} of {len(pairs)} pairs (kernel and problem), where not both languages ran a "
+        text += "config searched for the problem. "
     return text
 
 
@@ -355,9 +353,9 @@ def cells_table(rows: Sequence[Row], timing: TimingName) -> Table:
         "faster / tie / slower",
     ]
     header += ["fastest\nof all", "error /\ntorch's", "deterministic", "launches", "workspace", "problems"]
-    foot = f"{timing}. Share of floor: the time that reading the least bytes takes, over the contender's (geometric "
-    foot += f"mean). Error: the largest over problems, as a multiple of {baseline_name(rows)}'s own. Workspace: from "
-    foot += "the least to the most over problems."
+    foot = f"{timing}. Share of floor: the time to read the least bytes, over the contender's (geometric mean). Error: "
+    foot += f"the largest over problems, as a multiple of {baseline_name(rows)}'s. Workspace: the least to the most "
+    foot += "over problems."
     optional = ["workspace", "launches", "error /\ntorch's", "deterministic", "fastest\nof all", "share of\nfloor"]
     return Table("the cells", header, lines, details=details, foot=foot, optional=optional)
 

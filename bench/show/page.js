@@ -466,7 +466,7 @@ function seriesOf(problems) {
     row.problem === problem && chosen(row)))]).filter(([, row]) => row);
   const baselines = [...new Set(rows.filter(isBaseline).map((row) => row.contender))];
   const names = [...new Set(rows.map((row) => row.contender))].filter((name) => !baselines.includes(name));
-  const only = state.protocol ? `, ${columnOf(state.protocol)} alone` : "";
+  const only = state.protocol ? `, only ${columnOf(state.protocol)}` : "";
   const series = [
     ...baselines.map((name) => ({ name, colour: "var(--other)", shape: "square", on: defaultBaseline,
       points: along((row) => row.contender === name) })),
@@ -543,8 +543,8 @@ function latency() {
       onchange: (event) => choose(one, event.target.checked) }),
     keyOf(one), one.label)));
   $("point").replaceChildren(element("p", { class: "small" },
-    `Point at the plot: all its lines at the nearest ${axis.toUpperCase()}. Tab to a marker: that one alone.`));
-  if (!us.length) return $("chart").replaceChildren(element("p", {}, "No line is chosen, or none was timed so."));
+    `Point at the plot: all its lines at the nearest ${axis.toUpperCase()}. Tab to a marker: only that one.`));
+  if (!us.length) return $("chart").replaceChildren(element("p", {}, "No line is chosen, or none was timed by this clock."));
   const sizes = problems.map(size);
   const { svg, x, y } = frameOf(`Latency in microseconds by ${axis.toUpperCase()}, ${D.clocks[state.clock]}`,
     sizes, us, sizes, axis.toUpperCase(), `us, ${D.clocks[state.clock]}`);
@@ -630,10 +630,10 @@ function matched() {
   const chosen = ([file, problem, , protocol]) => (!state.protocol || text(protocol) === state.protocol)
     && (state.problem === null || file.problems[problem][0] === nameOf(state.problem));
   const none = "Point at a mark, or Tab to it: its kernel, problem and ratios.";
-  const said = found.length && !found.some(chosen) ? "None of these is of what the heat map is filtered by." : none;
+  const said = found.length && !found.some(chosen) ? "None of these matches the choice in the heat map." : none;
   $("matched-point").replaceChildren(element("p", { class: "small" }, said));
   $("matched-point").hidden = !found.length;
-  $("matched-of").textContent = found.length ? `A mark is a kernel on a problem, ${D.clocks[state.clock]}: tilus' speed over Triton's where both run the config that one of them found, against the same where each runs its own. Rows of ${files.map((file) => file.title).join("; ")}.`
+  $("matched-of").textContent = found.length ? `A mark is a kernel on a problem, ${D.clocks[state.clock]}. Upward: tilus' speed over Triton's at one config, found for one of them. To the right: the same with a config for each. Rows of ${files.map((file) => file.title).join("; ")}.`
     : $("unmatched").hidden ? "Nothing was recorded at one config by this clock." : "";
   if (!found.length) return $("scatter").replaceChildren();
   const at = found.map((line) => line[5]), own = found.map((line) => line[6]);

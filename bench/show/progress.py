@@ -17,7 +17,7 @@ from triton_vs_tilus.bench.show.tables import console
 from triton_vs_tilus.common.problem import Problem
 
 EVERY_S = 5.0  # between two plain lines that report no row
-LOOKED = "A first look: the fastest of each language by the nearest rows recorded. Now all contenders are timed."
+LOOKED = "A first look: each language's fastest by the nearest recorded rows. Now all contenders are timed."
 LOG = logging.getLogger("triton_vs_tilus.bench")  # the parent of its modules' loggers: a search logs what it used
 
 

@@ -17,8 +17,8 @@ from triton_vs_tilus.common.files import replace_text
 FIGURES = ["threads", "registers", "shared", "spills", "stack", "trips"]
 HEADER = ["kernel", "configuration", "from", "GPU kernel", *FIGURES, *GROUPS, "note"]
 FOOT = (
-    "Shared memory in bytes a block; spills, stack in bytes a thread; trips to memory of global loads one after the "
-    "other, by SASS; instructions as they stand in PTX, loops once."
+    "Shared memory in bytes per block; spills, stack in bytes per thread; trips: global loads that wait for one "
+    "another, by SASS; instructions as written in PTX, each loop once."
 )
 
 

@@ -9,11 +9,11 @@ from triton_vs_tilus.bench.show.tables import Table, baseline_name, naming, sour
 
 PARTS = ("product", "meeting", "boundary", "alone")
 FOOT = (
-    "Medians in us. launch: an empty kernel. read: floor/read less that. product: the kernel without its meeting, less "
-    "floor/read. meeting: the whole, less the kernel without its meeting; boundary: what a launch that does nothing "
-    "takes in its place; alone: the meeting by itself, less an empty kernel. †: product and meeting, where no kernel "
-    "leaves that meeting out. Without meeting: x of the product, which of a kernel of one launch is decompose_k's "
-    "product on its config. x: times as fast as"
+    "Medians in us. launch: an empty kernel. read: floor/read less launch. product: the kernel without its meeting, "
+    "less floor/read. meeting: the whole kernel less the kernel without its meeting. boundary: what an empty launch "
+    "adds in place of the meeting. alone: only the launch of the meeting, less an empty kernel. †: product and meeting "
+    "together, where no kernel leaves the meeting out. For a kernel of one launch, the kernel without its meeting is "
+    "decompose_k's product at the same config. x: times as fast as"
 )
 
 

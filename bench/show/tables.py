@@ -118,7 +118,7 @@ class Table:
             names = ", ".join(self.header[index].replace("\n", " ") for index in left_out)
             yield Text(f"Left out in {options.max_width} columns: {names}; -v shows all.")
         if self.notes and not verbose:
-            yield Text(f"Notes left out, on {len(self.notes)} of the contenders; -v shows all.")
+            yield Text(f"Notes left out for {len(self.notes)} of the contenders; -v shows all.")
         for line in (*self.details, *(self.notes if verbose else ()), self.foot):
             if line:
                 yield Text(line)
@@ -220,7 +220,7 @@ def reasons(rows: Sequence[Row]) -> list[str]:
     found = [f"{row.contender}: {row.status}: {row.message}" for row in rows if row.message and row.status != PASSED]
     for row in rows:
         if (times := row.accuracy.times_study or 0) > 1:
-            found.append(f"{row.contender}: its error is {times:.1f} times what the decompose-K study tolerates")
+            found.append(f"{row.contender}: its error is {times:.1f} times the decompose-K study's tolerance")
     return found
 
 
@@ -385,7 +385,7 @@ def summary_table(rows: Sequence[Row]) -> Table:
                 shown.append([*group, timing, *figures, f"{line.size} of {problems}"])
     times = f"x {baseline_name(rows)}\n(geometric mean)"
     header = ["language", "protocol", "timing", times, "faster", "tie", "slower", "fastest\nof all", "problems"]
-    foot = "On each problem the group's fastest contender counts; a loss stands in the mean like a win. +n †: joint."
+    foot = "The group's fastest contender counts on each problem, losses like wins. +n †: joint fastest on n more."
     return Table(
         "summary",
         header,
@@ -412,8 +412,8 @@ def searches_table(found: Mapping[str, Sequence[SearchRecord]]) -> Table:
         build_s, seconds = sum(of.build_seconds for of in searches), sum(of.seconds for of in searches)
         cells = [f"{tried} of {space}", f"{build_s / tried:.1f}" if tried else "", f"{seconds / count:.0f}"]
         lines.append([name, str(count), *cells, str(sum(of.out_of_time for of in searches))])
-    header = ["kernel", "problems", "configs tried", "build s\na config", "search s\na problem", "out of\ntime"]
-    foot = "Building: of one process; what a cache holds takes next to none. Searching: checks and timing."
+    header = ["kernel", "problems", "configs tried", "build s\nper config", "search s\nper problem", "out of\ntime"]
+    foot = "Build s: summed over processes; a cached program takes almost none. Search s: checks and timing."
     return Table("searches", header, lines, foot=foot)
 
 
@@ -572,7 +572,7 @@ def _hosts_text(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage] | Seque
         costs = launch_costs(row for row in timed if row.environment.device == device)
         if len(costs) > 1:
             whose = f"{device} " if len(devices) > 1 else ""
-            takes = f"an empty launch takes {' and '.join(f'{us:.1f}' for us in costs)} us: not to be mixed"
+            takes = f"an empty launch takes {' and '.join(f'{us:.1f}' for us in costs)} us: do not mix them"
             told += f", {whose}on hosts where {takes}"
     return told
 
@@ -632,11 +632,11 @@ def changes_table(
     verdicts = [change.verdict for change in found]
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("faster", "tie", "slower", "broken")]
     alone = len({(r.problem.name, r.contender) for r in new} ^ {(r.problem.name, r.contender) for r in old})
-    foot = f"{', '.join(counts)}; {alone} rows stand in one of the files only. Speed and verdict: "
-    foot += f"speed-ups over {baseline_name([*new, *old])}, each of its own run, and their intervals. "
+    foot = f"{', '.join(counts)}; {alone} rows are in only one of the files. Speed and verdict: "
+    foot += f"speed-ups over {baseline_name([*new, *old])}, each within its own run, and their intervals. "
     apart = ", ".join(f"{timing} {share:.1%}" for timing, share in known.items())
     foot += (
-        f"Two runs of one config lie up to {apart} apart: less is a tie, of another timing less than the largest. "
+        f"Two runs of one config differ by up to {apart}: less is a tie; for another timing, less than the largest. "
         if known
         else ("Nothing was run twice on this device: less than the noise within the runs is a tie. ")
     )
@@ -665,7 +665,9 @@ def show_changes(out: Console, new: Sequence[Row], old: Sequence[Row], fail_over
     known = between_runs(new[0].environment.device) if new else {}
     found = changes(new, old, known)
     if fail_over is not None and all(change.verdict == "baseline" for change in found):
-        raise ValueError(f"--fail-over: the two files have no row in common but those of {baseline_name([*new, *old])}")
+        raise ValueError(
+            f"--fail-over: the two files have no row in common except those of {baseline_name([*new, *old])}"
+        )
     out.print(changes_table(found, new, old, known))
     failed = [] if fail_over is None else regressions(found, fail_over)
     if failed:

@@ -14,7 +14,7 @@ from triton_vs_tilus.common.kernel import LANGUAGES
 
 
 def winners_table(rows: Sequence[Row], title: str) -> Table:
-    """A line a problem and language, the fastest of all marked; the baseline has its microseconds alone."""
+    """A line a problem and language, the fastest of all marked; the baseline has only its microseconds."""
     lead = leading_timing(rows)
     what, labels = naming(rows)[1:]
     timed = mark_fastest(frame(contending(rows), lead), ["problem"]).sort_values("median_us", kind="stable")
@@ -40,14 +40,14 @@ def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -
     """
     bests = [f"best of {language.value}, x cuBLAS" for language in LANGUAGES]
     header = ["M x N x K", "where", "take", *bests, "lead of the\nlanguage, %"]
-    foot = "Cold L2, median. x cuBLAS: speed over torch.mm, and with ReLU over torch.mm and a launch of ReLU; of w4a16 "
-    foot += "over torch.mm on the dequantized weight. Lead: of the language with the higher mean, over the other's "
-    foot += "fastest kernel at each problem. "
+    foot = "Cold L2, median. x cuBLAS: speed over torch.mm; with ReLU over torch.mm plus a launch of ReLU; for w4a16 "
+    foot += "over torch.mm on the dequantized weight. Lead: the language with the higher mean over the other's fastest "
+    foot += "kernel at each problem. "
     foot += "*Either*: no lead beyond intervals and run-to-run noise"
     device, timing = recorded[0].fastest.environment.device, recorded[0].timing
     if (apart := between_runs(device).get(timing)) is not None:
-        foot += f": two runs of one config lie up to {100 * apart:.1f} % apart"
-    foot += ". torch.mm: no kernel is faster, in the geometric mean."
+        foot += f": two runs of one config differ by up to {100 * apart:.1f} %"
+    foot += ". torch.mm: no kernel is faster in the geometric mean."
     of_files: dict[Path, list[ProblemRecord]] = defaultdict(list)
     for answer in recorded:
         of_files[answer.file].append(answer.fastest.problem)

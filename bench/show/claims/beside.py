@@ -16,7 +16,7 @@ from triton_vs_tilus.bench.show.tables import Table
 
 NOTHING = "-"
 NOT_SEARCHED = "° config not searched for this problem, or for one of these"
-TIES = "Wins are by medians there, here by intervals that lie apart and a lead over the noise: else it is a tie"
+TIES = "There the larger median wins; here a win also needs intervals that do not overlap and a lead beyond the noise"
 
 
 def beside(name: str, columns: Mapping[str, Sequence[str]], rows: Sequence[Row]) -> Table:

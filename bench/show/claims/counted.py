@@ -48,7 +48,7 @@ class Counted:
 
 # By the name that markers of pages use.
 COUNTED = {
-    # Tables 7 and 8. Of shared memory it tells what an SM is set to have, and here it is what a block takes.
+    # Tables 7 and 8. Its shared memory is what an SM is set to have; here it is what a block takes.
     "w4a16": Counted(
         W4A16,
         "Tables 7 and 8, at 16 x 4096 x 4096",
@@ -58,26 +58,26 @@ COUNTED = {
             Count("time, us", ("27.90", "52.93"), _of("time_us"), ".2f"),
             Count("DRAM, GB/s", ("313", "161"), rate, ".0f"),
             Count("grid, blocks", ("512", "128"), _of("grid_blocks"), ".0f"),
-            Count("registers a thread", ("92", "150"), _of("registers_per_thread"), ".0f"),
+            Count("registers per thread", ("92", "150"), _of("registers_per_thread"), ".0f"),
             Count("shared memory, KB", ("102.40", "167.94"), _kilobytes, ".2f"),
-            Count("blocks an SM, by registers", ("5", "3"), _of("register_limit_blocks"), ".0f"),
-            Count("blocks an SM, by shared memory", ("5", "2"), _of("shared_limit_blocks"), ".0f"),
+            Count("blocks per SM, by registers", ("5", "3"), _of("register_limit_blocks"), ".0f"),
+            Count("blocks per SM, by shared memory", ("5", "2"), _of("shared_limit_blocks"), ".0f"),
             Count("achieved occupancy, %", ("27.75", "7.55"), _of("occupancy_pct"), ".2f"),
             Count("SM utilization, %", ("43.05", "20.75"), _of("sm_pct"), ".2f"),
-            Count("active warps a scheduler", ("4.45", "1.21"), _of("active_warps"), ".2f"),
-            Count("eligible warps a scheduler", ("0.67", "0.20"), _of("eligible_warps"), ".2f"),
-            Count("issued warps a scheduler", ("0.43", "0.19"), _of("issue_pct", 100), ".2f"),
-            Count("instructions a cycle", ("1.72", "0.75"), _of("instructions_per_cycle"), ".2f"),
+            Count("active warps per scheduler", ("4.45", "1.21"), _of("active_warps"), ".2f"),
+            Count("eligible warps per scheduler", ("0.67", "0.20"), _of("eligible_warps"), ".2f"),
+            Count("issued warps per scheduler", ("0.43", "0.19"), _of("issue_pct", 100), ".2f"),
+            Count("instructions per cycle", ("1.72", "0.75"), _of("instructions_per_cycle"), ".2f"),
         ),
     ),
 }
 
 
 def counted_beside(name: str, columns: Mapping[str, str], launches: Sequence[Launch]) -> Table:
-    """A document's table, each of its columns followed by one a device of what was counted here.
+    """A document's table, each of its columns followed by one per device with what was counted here.
 
-    columns: by the name of a document's column the contender that stands for it. Of the launches of its call the
-    longest is shown; the others set C to zero, and what they take together is the last line.
+    columns: for each column of the document, the contender shown beside it. Of the launches of its call the longest is
+    shown; the others set C to zero, and the last line has their time together.
 
     Raises ValueError where there is no such table, or a device has counted nothing of one of them.
     """
@@ -96,7 +96,7 @@ def counted_beside(name: str, columns: Mapping[str, str], launches: Sequence[Lau
                 line.append(cell)
     versions = ", ".join(dict.fromkeys(launch.environment.ncu for launch in launches))
     named = "; ".join(f"{column}: `{contender}`" for column, contender in columns.items())
-    foot = f"There: {table.setup}. Here: {named}; ncu {versions}, caches flushed, clocks as they were."
+    foot = f"There: {table.setup}. Here: {named}; ncu {versions}, caches flushed, clocks not locked."
     return Table(f"{table.source.name}: {table.title}", header, filled, foot=foot)
 
 

@@ -77,7 +77,7 @@ OF_TLX = "its own kernels; here those of this project, one in TLX and one in Tri
 AT_MM = "aten.mm is intercepted without an epilogue; here an operator of its own"
 IN_TRITON = "its own kernels, one launch in TLX; here those of this project, both in Triton"
 # Why times of this project's kernels of one launch decide nothing about the study's.
-NOT_ITS_TLX = "the kernels here are not its own: its TLX kernel has tiles of 64 x 32 alone, and adds by a descriptor"
+NOT_ITS_TLX = "the kernels here are not its own: its TLX kernel has only tiles of 64 x 32, and adds by a descriptor"
 # What Inductor compiles to, by the row's message: its kernels, in order.
 BMM_AND_SUM = r"bmm_dtype, triton_\w+_fused__to_copy_sum_0"
 BMM_AND_SUM_WITH_RELU = r"bmm_dtype, triton_\w+_fused__to_copy_relu_sum_0"
@@ -261,7 +261,7 @@ CLAIMS = (
         MODES_CASES,
         there="decompose-K written in torch, compiled; in its repository, torch.mm",
         unlike="torch 2.11's max-autotune copies A and B into its graph's memory at each call, and that is most of its "
-        "time; whether it was so in the study is not told",
+        "time; the study does not say whether it was so there",
     ),
     Claim(
         "What custom-op autotuning chooses has 64 or 128 splits on the whole grid",
@@ -328,7 +328,7 @@ CLAIMS = (
     Claim(
         "To Inductor's lowering the tile-shaped kernel loses in the reduction; the product is a wash",
         STUDY,
-        Untestable("takes the product and the sum of both timed alone; stages of these kernels are not recorded"),
+        Untestable("needs the product and the sum of both timed separately; such stages are not recorded"),
     ),
     Claim(
         "Where Inductor chooses decompose-K it leaves ReLU a kernel of its own",
@@ -662,15 +662,15 @@ CLAIMS = (
     Claim(
         "An A100 of less bandwidth (31%) gains more",
         W4A16,
-        Untestable("takes rows of two models of A100"),
+        Untestable("needs rows of two A100 models"),
         there="by its Table 9, 1.5 and 2.0 TB/s, it is 25% less",
     ),
-    Claim("SplitK gains more on a GPU of more SMs", W4A16, Untestable("takes rows of two models of GPU, side by side")),
+    Claim("SplitK gains more on a GPU of more SMs", W4A16, Untestable("needs rows of two GPU models, side by side")),
     Claim(
         "An H100 has 33% more multiprocessors than an A100",
         W4A16,
         Untestable(
-            "no kernel tells it: by NVIDIA's data sheets it is 132 (SXM) or 114 (PCIe) to 108, so 22% or 6% more"
+            "no kernel shows it: by NVIDIA's data sheets it is 132 (SXM) or 114 (PCIe) to 108, so 22% or 6% more"
         ),
     ),
     Claim(
@@ -713,7 +713,7 @@ CLAIMS = (
         there="4 splits, one tile in both",
     ),
     Claim(
-        f"SplitK takes 0.61 times the registers a thread (92 and 150; {NSIGHT})",
+        f"SplitK takes 0.61 times the registers per thread (92 and 150; {NSIGHT})",
         W4A16,
         Counted(SPLIT_K, DATA_PARALLEL, {"registers_per_thread": 92 / 150}),
         "w4a16-square",
@@ -761,7 +761,7 @@ CLAIMS = (
         gpus=ITS_GPUS,
     ),
     Claim(
-        f"SplitK issues 2.3 times the instructions a cycle (1.72 and 0.75, in its text a 1.3x increase; {NSIGHT})",
+        f"SplitK issues 2.3 times the instructions per cycle (1.72 and 0.75, in its text a 1.3x increase; {NSIGHT})",
         W4A16,
         Counted(SPLIT_K, DATA_PARALLEL, {"instructions_per_cycle": 1.72 / 0.75}),
         "w4a16-square",
@@ -803,7 +803,7 @@ CLAIMS = (
         NeverAhead(BASELINE, COMPILED),
         SWEEP,
         there="max-autotune; here without its CUDA graph, which copies the inputs",
-        unlike="its repository's max-autotune profiles Triton's templates alone; here torch.mm's kernel is among them",
+        unlike="its repository's max-autotune profiles only Triton's templates; here torch.mm's kernel is among them",
     ),
     Claim(
         "Makora's matmul takes 22 us, eager torch 24 and torch.compile 19",
@@ -844,7 +844,7 @@ CLAIMS = (
         SWEEP_CASES,
     ),
     Claim(
-        "torch.compile with max-autotune, of Triton's templates alone, has 0.884x",
+        "torch.compile with max-autotune, of only Triton's templates, has 0.884x",
         GENERATED_CODE,
         about("torch/compile.triton_templates", BASELINE, 0.884, "geometric mean"),
         SWEEP,
@@ -877,7 +877,7 @@ CLAIMS = (
         "1.016, 1.03, 0.998, 1.013, 0.70 and 0.64x of eager's speed over the sweep; on an MI300X 0.595, 0.56, 0.509, "
         "0.559, 0.355 and 0.441x",
         GENERATED_CODE,
-        Untestable("takes rows of an RTX 5090 and of an MI300X; this project measures on NVIDIA's Hopper"),
+        Untestable("needs rows of an RTX 5090 and of an MI300X; this project measures on NVIDIA's Hopper"),
         setup="RTX 5090 and MI300X, versions not named; bf16",
     ),
     Claim(

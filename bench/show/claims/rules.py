@@ -432,7 +432,7 @@ class Winners(OfOne):
         # Only up to the ';': what the winner was compiled to may name a split too.
         won = Counter(last[last["status"] == PASSED]["message"].str.extract(r"^won by ([^;]+)")[0].dropna())
         if not won:
-            raise Untested(f"no row of {self.contender} tells its winner")
+            raise Untested(f"no row of {self.contender} names its winner")
         holds = won.keys() <= {f"split {split}" for split in self.splits}
         return Finding(_counts(won), verdict(holds), won.total())
 
@@ -543,7 +543,7 @@ class CompiledTo(OfOne):
         found = found[found["k"].isin(self.programs)].dropna(subset="program")
         if lacking := self.programs.keys() - set(found["k"]):
             raise Untested(
-                f"no row of {self.contender} at K = {', '.join(map(str, sorted(lacking)))} tells its program"
+                f"no row of {self.contender} at K = {', '.join(map(str, sorted(lacking)))} names its program"
             )
         pairs = list(zip(found["k"], found["program"], strict=True))
         holds = all(program.startswith(self.programs[k]) for k, program in pairs)
@@ -565,7 +565,7 @@ class Programs(OfOne):
         last = latest(rows)
         programs = last["message"].astype(str).str.extract(r"^compiled to ([^;]+)")[0].dropna()
         if programs.empty:
-            raise Untested(f"no row of {self.contender} tells its program")
+            raise Untested(f"no row of {self.contender} names its program")
         alike = int(programs.str.fullmatch(self.kernels).sum())
         most, count = Counter(programs).most_common(1)[0]
         text = f"{alike} of {len(programs)} programs; {most} on {count}"
@@ -690,7 +690,7 @@ class BufferDominates(OfTwo):
             if buffer >= self.share * us and us - buffer < theirs[problem]:
                 decided.append(low <= 1)
         if not decided:
-            raise Untested(f"nowhere does the buffer alone decide; {'; '.join(parts)}", NOT_TESTABLE)
+            raise Untested(f"the buffer alone decides nowhere; {'; '.join(parts)}", NOT_TESTABLE)
         return Finding("; ".join(parts), verdict(all(decided)))
 
 
@@ -838,7 +838,7 @@ class Counted:
         for name in self.alike:
             values = [(passed["config"].get(of) or {}).get(name) for of in (self.one, self.other)]
             if values[0] != values[1]:
-                raise Untested(f"{name} is {values[0]} and {values[1]}: not the split alone differs", NOT_TESTABLE)
+                raise Untested(f"{name} is {values[0]} and {values[1]}: not only the split differs", NOT_TESTABLE)
         ratios = {}
         for metric in self.claimed:
             one, other = (passed[metric].get(name) if metric in passed else None for name in (self.one, self.other))
@@ -993,7 +993,7 @@ class Waves(WithoutRows):
     def finding(self, rows: pd.DataFrame) -> Finding:
         one, other = (blocks / held for blocks, held in zip(self.blocks, self.blocks_per_sm, strict=True))
         low, high = around(self.claimed)
-        text = f"{one:g} and {other:g} blocks a slot of an SM, {one / other:.2f}x"
+        text = f"{one:g} and {other:g} blocks per slot of an SM, {one / other:.2f}x"
         return Finding(text, verdict(low <= one / other <= high), figure=f"{one / other:.2f}x")
 
 

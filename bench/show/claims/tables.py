@@ -1,4 +1,4 @@
-"""Claims and their findings: a table for a page, the verdicts alone or a block a claim for a screen."""
+"""Claims and their findings: a table for a page; for a screen only the verdicts, or a block per claim."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -39,8 +39,8 @@ def table(rows: Sequence[Row], launches: Sequence[Launch] = (), stages: Sequence
         for source in sources
     ]
     foot = f"Sources: {', '.join(told)}. "
-    foot += "There: what the source ran, and on what. Rows: what stands for it here. Figures that depend on a GPU or a "
-    foot += "version that no row is of are told without a verdict. "
+    foot += "There: what the source ran, and on what. Rows: what tests it here. Figures that depend on a GPU or a "
+    foot += "version without rows here get no verdict. "
     foot += f"{source_of(rows)}."
     header = ["claim", "there", "rows", "confirmed where", "measured", "verdict"]
     return Table(f"{len(found)} claims: {counts(found)}", header, lines, foot=foot)
@@ -54,7 +54,7 @@ def screen(rows: Sequence[Row], launches: Sequence[Launch] = (), stages: Sequenc
         lines.append(["", "", f"{source.name}:"])
         lines += [[finding.verdict, finding.figure, claim.text] for claim, finding in of_source]
     rule = "A gain (x - 1) is confirmed from half to twice the claimed one, a range from half its lower end to "
-    rule += f"twice its upper: 1.5x to 1.7x from {around(1.5)[0]:.3g}x to {around(1.7)[1]:.3g}x. -v tells each rule."
+    rule += f"twice its upper: 1.5x to 1.7x from {around(1.5)[0]:.3g}x to {around(1.7)[1]:.3g}x. -v shows each rule."
     foot = f"{counts(found)}. {source_of(rows)}. -v adds the rows of each claim, all figures, the sources."
     return Table("claims", ["verdict", "measured", "claim"], lines, details=[rule], foot=foot)
 
