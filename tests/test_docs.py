@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from collections import Counter
 from dataclasses import replace as replace_table
 from fnmatch import fnmatchcase
@@ -469,9 +470,9 @@ def test_the_page_of_versions_has_the_triton_of_each_file():
 
 
 def test_code_is_quoted_from_its_file():
-    shown = docs.quoted("bench/show/docs.py", "quoted", "source =")
+    shown = docs.quoted("bench/show/docs.py", "_definition", "source =")
     assert shown.startswith(
-        "`bench/show/docs.py`, `quoted`:\n\n```python\nsource = (queries.ROOT / path).read_text()\n"
+        "`bench/show/docs.py`, `_definition`:\n\n```python\nsource = (queries.ROOT / path).read_text()\n"
     )
     assert '"""' not in docs.quoted("bench/show/docs.py", "quoted")
     method = docs.quoted("bench/show/docs.py", "_Page.fresh")
@@ -489,6 +490,45 @@ def test_code_is_quoted_from_its_file():
 def test_code_that_is_not_there_is_refused(marker, words):
     with pytest.raises(ValueError, match=words):
         docs.quoted(*marker)
+
+
+def test_lines_of_code_are_those_that_say_something(tmp_path, monkeypatch):
+    monkeypatch.setattr(queries, "ROOT", tmp_path)
+    text = '''
+        @cache
+        def first(a,
+                  b):
+            """Two
+
+            lines."""
+            # a comment
+
+            return [
+                a,  # and another
+            ]
+
+
+        class Second:
+            """One."""
+
+            x = """of
+
+            three"""
+
+            def method(self):
+                """None."""
+                return 1
+        '''
+    (tmp_path / "made.py").write_text(textwrap.dedent(text))
+    assert docs.code_lines("made.py", "first") == 6
+    assert docs.code_lines("made.py", "Second.method") == 2
+    assert docs.code_lines("made.py", "first", "Second") == 6 + 6
+    page = tmp_path / "page.md"
+    page.write_text("<!-- lines:made.py first Second.method -->?<!-- /lines -->\n")
+    assert docs.update([page]) == [page] and "-->8<!--" in page.read_text()
+    for path, name in (("other.py", "first"), ("made.py", "third")):
+        with pytest.raises(ValueError, match=f"code:{path}: no "):
+            docs.code_lines(path, name)
 
 
 def test_what_a_program_printed_is_quoted_as_it_stands(results, tmp_path):

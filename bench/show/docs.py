@@ -62,17 +62,21 @@ the fastest on each problem:
                                                      how many times as long each of these takes on one problem as on
                                                      another
     <!-- same:router-matched-nk * *@tilus -->       tilus' speed over Triton's, of these kernels at this one's configs
+    <!-- lines:kernels_tilus/wgmma.py stages WgmmaProduct -->
+                                                     lines of code of these functions and classes together
     <!-- reran:router-nk * again/router-nk -->  how far speed-ups of the same configs lie apart in two files
 
 each up to its end, <!-- /results --> and so on. The name is that of a file under bench/results, of every device, or
-DEVICE:FILE of one; of counters and stages, in folders of these names there; of code, its path.
+DEVICE:FILE of one; of counters and stages, in folders of these names there; of code and lines, its path.
 """
 
 import ast
+import io
 import json
 import os
 import re
 import textwrap
+import tokenize
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
@@ -109,9 +113,11 @@ MARKED = re.compile(
     re.DOTALL,
 )
 WITHIN_A_LINE = re.compile(
-    r"(<!-- (launch|us|beyond|uj|times|mean|ahead|reran|longer|same):(\S+)((?: (?!-->)\S+)*) -->)[^\n]*?(<!-- /\2 -->)"
+    r"(<!-- (launch|us|beyond|uj|times|mean|ahead|reran|longer|same|lines):(\S+)((?: (?!-->)\S+)*) -->)"
+    r"[^\n]*?(<!-- /\2 -->)"
 )
 FORMATTING = ("# fmt: off", "# fmt: on")
+LAYOUT_TOKENS = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 
 def update(paths: Iterable[Path] | None = None, *, write: bool = True) -> list[Path]:
@@ -152,6 +158,38 @@ def quoted(path: str, name: str, start: str = "") -> str:
 
     Raises ValueError where there is no such file, function or line.
     """
+    source, node = _definition(path, name)
+    body = node.body[1:] if ast.get_docstring(node) else node.body
+    lines = source.splitlines()[body[0].lineno - 1 : node.end_lineno]
+    first = next((i for i, line in enumerate(lines) if start in line), None)
+    if first is None:
+        raise ValueError(f"code:{path}: no line of {name} contains {start!r}")
+    shown = textwrap.dedent("\n".join(line for line in lines[first:] if line.strip() not in FORMATTING))
+    return f"`{path}`, `{name}`:\n\n```python\n{shown}\n```\n"
+
+
+def code_lines(path: str, *names: str) -> int:
+    """Of functions, classes or methods of a file of this project: their lines of code together, without blank lines,
+    comments and docstrings. Raises ValueError as `quoted`."""
+    count = 0
+    for name in names:
+        source, node = _definition(path, name)
+        first = min(each.lineno for each in (node, *node.decorator_list))
+        of_code = {
+            line
+            for token in tokenize.generate_tokens(io.StringIO(source).readline)
+            if token.type not in (*LAYOUT_TOKENS, tokenize.COMMENT)
+            for line in range(token.start[0], token.end[0] + 1)
+        }
+        for each in ast.walk(node):
+            if isinstance(each, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(each) is not None:
+                of_code -= {*range(each.body[0].lineno, (each.body[0].end_lineno or 0) + 1)}
+        count += len(of_code & {*range(first, node.end_lineno + 1)})
+    return count
+
+
+def _definition(path: str, name: str) -> tuple[str, Any]:
+    """The text of a file of this project, and its function, class or method of this name. Raises ValueError."""
     if not (queries.ROOT / path).is_file():
         raise ValueError(f"code:{path}: no such file")
     source = (queries.ROOT / path).read_text()
@@ -161,13 +199,7 @@ def quoted(path: str, name: str, start: str = "") -> str:
         if not within:
             raise ValueError(f"code:{path}: no {name}")
         node = within[0]
-    body = node.body[1:] if ast.get_docstring(node) else node.body
-    lines = source.splitlines()[body[0].lineno - 1 : node.end_lineno]
-    first = next((i for i, line in enumerate(lines) if start in line), None)
-    if first is None:
-        raise ValueError(f"code:{path}: no line of {name} contains {start!r}")
-    shown = textwrap.dedent("\n".join(line for line in lines[first:] if line.strip() not in FORMATTING))
-    return f"`{path}`, `{name}`:\n\n```python\n{shown}\n```\n"
+    return source, node
 
 
 def printed(name: str) -> list[str]:
@@ -362,6 +394,8 @@ def _figure(match: re.Match[str]) -> str:
     begin, what, name, words, end = match.groups()
     if what == "launch":
         return begin + " or ".join(launched(name)) + end
+    if what == "lines":
+        return begin + str(code_lines(name, *words.split())) + end
     problems, *named = words.split()
     return begin + " or ".join(FIGURES[what](name, problems, *named)) + end
 
