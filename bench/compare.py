@@ -67,7 +67,7 @@ def parser() -> Parser:
     parser.add_argument("--require-gpu", action="store_true", help="exit 2 where there is no GPU")
 
     group = parser.add_argument_group("the journal")
-    output = f"a file with a line a row, written as it is measured (default: a new file in {JOURNALS})"
+    output = f"a file with a line per row, written as it is measured (default: a new file in {JOURNALS})"
     group.add_argument("--output", metavar="F", type=Path, help=output)
     resume = "continue --output, or the newest journal of this command"
     group.add_argument("--resume", action="store_true", help=resume)

@@ -81,7 +81,7 @@ def all_contenders(candidates: Sequence[str] = ()) -> list[Kernel]:
 
 def find(full_name: str) -> Kernel:
     """The contender of this name, candidates included ('candidate/FILE.py:FUNCTION'); no other language is imported
-    for it. Raises KeyError with the names that there are, or with the reason why this language's cannot be imported."""
+    for it. Raises KeyError with the known names, or with the reason why this language's cannot be imported."""
     if full_name.startswith(CANDIDATE):
         return candidate(full_name.removeprefix(CANDIDATE))
     if SPLIT.search(full_name):
@@ -108,7 +108,7 @@ def find_or_none(full_name: str) -> Kernel | None:
 
 
 def _with_split(full_name: str) -> Kernel:
-    """'tilus/semaphore.fp32@s4': the kernel with the config it would take, but for its split: what one more split
+    """'tilus/semaphore.fp32@s4': the kernel with the config it would take, except for its split: what one more split
     costs is seen by asking for several. Raises KeyError as `find`, and for a kernel that splits nothing."""
     base_name, _, split_k = full_name.partition("@s")
     base = find(base_name)
@@ -156,7 +156,7 @@ def _has_own(kernel: Kernel, problem: Problem, slug: str) -> bool:
 
 def _matched(full_name: str) -> Kernel:
     """'tilus/atomic@triton': the kernel with the config that the other language's would take, where it can run that:
-    what the language alone changes is seen beside 'triton/atomic'. 'tilus/decompose_k.vector@cluster': with that of
+    beside 'triton/atomic' it shows what only the language changes. 'tilus/decompose_k.vector@cluster': with that of
     another kernel of its language: beside 'tilus/cluster' what the protocol alone changes. Raises KeyError as `find`,
     and for a kernel that has no such other."""
     base_name, _, given = full_name.partition("@")
@@ -235,7 +235,7 @@ def pick(
     kernel: Kernel, problem: Problem, slug: str
 ) -> tuple[Config, tuned.Source | Literal["split", "matched", "stale"]]:
     """As tuned.pick, and 'stale' where the kernel or its space has changed since it was searched for this very problem,
-    or nobody knows. Of a contender whose split is given, what the kernel itself would take but for the split; of a
+    or nobody knows. Of a contender whose split is given, what the kernel itself would take except for the split; of a
     matched one, what the kernel would take that it is matched with; and 'split' or 'matched' where that was searched
     for this very problem. Of a borrowing one as tuned.borrowed. Raises ValueError where the kernel cannot run that, or
     has no config in whose place it would borrow one."""

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tasks = [task for target in targets for task in resources.matched_tasks(kernels, target)]
     else:
         tasks = resources.chosen_tasks(kernels, shapes, args.layout, targets)
-    print(f"{len(tasks)} configs, but for those compiled before", file=sys.stderr)
+    print(f"{len(tasks)} configs, except those compiled before", file=sys.stderr)
     built = resources.compile_all(tasks)
     if args.json:
         if failed := [outcome for outcome in built if outcome.error or outcome.skipped]:

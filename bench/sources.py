@@ -1,4 +1,4 @@
-"""Whether a tuned config was found for the kernel, and in the space, that there are now."""
+"""Whether a tuned config was found for the present kernel, and in its present space."""
 
 import ast
 import hashlib
@@ -50,7 +50,7 @@ def _used_by(path: Path) -> set[Path]:
 
 @lru_cache(maxsize=256)
 def _code(path: Path) -> tuple[str, tuple[Path, ...]]:
-    """What a file says to Python but for docstrings; and the files of this project that it imports."""
+    """What a file says to Python, without docstrings; and the files of this project that it imports."""
     tree = ast.parse(path.read_text())
     imported = tuple(dict.fromkeys(_imported(tree)))
     for node in ast.walk(tree):

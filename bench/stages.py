@@ -28,7 +28,7 @@ def parser() -> Parser:
     made = Parser(__doc__)
     cli.add_problem_flags(made)
     cli.add_contender_flags(made)
-    made.add_argument("--output", metavar="F", type=Path, help=f"a line a stage (default: a new file in {FOLDER})")
+    made.add_argument("--output", metavar="F", type=Path, help=f"a line per stage (default: a new file in {FOLDER})")
     return made
 
 

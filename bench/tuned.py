@@ -71,7 +71,7 @@ def _by_device(files: Mapping[Path, Sequence["Row"]]) -> Measured:
 
 
 def _table(slug: str) -> "Table":
-    """How a device's entries were searched, a line a kernel."""
+    """How a device's entries were searched, a line per kernel."""
     from triton_vs_tilus.bench.search import audit
     from triton_vs_tilus.bench.show import tables
 

@@ -30,7 +30,7 @@ SKINNY_SIZES = (16, 32, 48, 64)
 SKINNY_DEPTHS = range(8192, 32768 + 1, 4096)
 SKINNY = tuple((size, size, k) for size in SKINNY_SIZES for k in SKINNY_DEPTHS)
 
-# The study's list goes up in steps of 128, but for one that it leaves out; it gives them as (M, K, N).
+# The study's list goes up in steps of 128 and leaves one out; it gives them as (M, K, N).
 GENERATED = tuple((m, m + 256, m + 128) for m in range(256, 4096 + 1, 128) if m != 1920)
 
 CROSSOVER_SIZES = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)  # M = N, at K = 8192

@@ -97,7 +97,7 @@ def matmul_problem(
 
 
 def chosen_variant(kernels: Mapping[str, Kernel], variant: str) -> Kernel:
-    """The kernel of this variant. Raises ValueError for a name that is none of `kernels`'."""
+    """The kernel of this variant. Raises ValueError for an unknown name."""
     if not isinstance(variant, str) or variant not in kernels:
         raise ValueError(f"variant is {variant!r}; accepted: {', '.join(kernels)}")
     return kernels[variant]

@@ -192,7 +192,7 @@ def _rule_of_thumb(kernels: Iterable[Kernel], problem: Matmul, slug: str, determ
 
 
 def _is_eligible(kernel: Kernel, problem: Matmul, deterministic: bool) -> bool:
-    """Not what stands beside another kernel for a comparison alone."""
+    """Not what is there only to be compared with another kernel."""
     return (
         kernel.op == problem.op
         and not kernel.tuned_as

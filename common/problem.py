@@ -111,7 +111,7 @@ class Problem(ABC):
 
     @property
     def key(self) -> dict[str, Any]:
-        """The fields that a tuned table tells problems apart by, but for a library's kernel (tuned.key_of)."""
+        """The fields by which a tuned table tells problems apart, except for a library's kernel (tuned.key_of)."""
         return {name: value for name, value in self.fields.items() if name not in self.not_tuned_for}
 
     @property

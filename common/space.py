@@ -299,7 +299,7 @@ def has_steps(problem: Matmul, block_k: int, split_k: int) -> bool:
 
 
 def split_where_possible(configs: Iterable[Config]) -> list[Config]:
-    """Those with split_k > 1; all of them where there are none."""
+    """Those with split_k > 1; all of them where none has."""
     configs = list(configs)
     return [config for config in configs if config.split_k > 1] or configs
 

@@ -6,7 +6,7 @@ A device's table is laid out in 2 layers, each a file `<device>.json`:
     user's    <user data>/tuned/      what searches on this machine found; <user data> is
               platformdirs.user_data_dir("triton-vs-tilus"), or the folder that TRITON_VS_TILUS_DATA names
 
-The user's entry for a kernel and problem replaces the shipped one; all others stand beside it.
+The user's entry for a kernel and problem replaces the shipped one; all others stay.
 
 A table maps a kernel's full name to entries {"problem": {...}, "config": {...}, "search": {...}}. A problem without an
 entry takes the config of the nearest problem: smallest |log2| distance summed over m, n and k, first among entries of

@@ -24,7 +24,7 @@ def of_sass(function: str) -> tuple[str, ...]:
 
 
 def of_ptx(function: str) -> tuple[str, ...]:
-    """Its lines but for blank ones, of code without comments. Empty as of_sass."""
+    """Its lines without blank ones, of code without comments. Empty as of_sass."""
     lines = [" ".join(line.split()) for line in function.splitlines() if not PTX_UNREAD.fullmatch(line)]
     starts = {label[1]: place for place, line in enumerate(lines) if (label := PTX_LABEL.match(line))}
     targets = [starts.get(branch[1]) if (branch := PTX_BRANCH.search(line)) else None for line in lines]

@@ -55,7 +55,7 @@ class JournalError(ValueError):
 
 
 class Incomplete(Exception):
-    """A rank stopped before it had measured its share. rows: all that there are."""
+    """A rank stopped before it had measured its share. rows: all so far."""
 
     def __init__(self, message: str, rows: list[Row]):
         super().__init__(message)
@@ -261,7 +261,7 @@ def _append_new(journal: Journal, rows: Sequence[Row]) -> None:
 
 
 def _left(plan: Plan, problems: Sequence[tuple[str, Problem]], done: set[Key]) -> list[Left]:
-    """The problems with the contenders that there are no rows of."""
+    """The problems with the contenders that have no rows."""
     asked = tuple(sorted(plan.options.timings))
     left = []
     for workload, problem in problems:

@@ -22,7 +22,7 @@ PRODUCTS = (MATMUL, W4A16)
 FAR = 2.0  # apart, from where a time says little
 # Of a weight of 4 bits in groups of 128: those that common.quantization packs, which comes with torch.
 MULTIPLES = {"n": 8, "k": 128}
-# What torch offers to whoever writes no kernel: the best of each stands beside every answer.
+# What torch offers without writing a kernel: every answer shows the best of each.
 OF_TORCH = ("torch/compile.max_autotune", "torch/custom_op.")
 
 
@@ -75,7 +75,7 @@ class Answer:
 
     @property
     def fastest(self) -> Row:
-        """The one with the least median; the baseline where that one's speed-up, by paired rounds, is none."""
+        """The one with the least median; the baseline where that one has no speed-up by paired rounds."""
         first = self.rows[0]
         return self.baseline if first.timing[self.timing].speedup < 1 else first
 
@@ -143,7 +143,7 @@ def answer(
     languages: of the kernels; what is written in another takes part where both are asked for. device: its slug; None
     takes the one with the most rows. files: None takes all that are checked in.
 
-    Raises ValueError where no row is of this kind, timing and device, with those that there are.
+    Raises ValueError where no row is of this kind, timing and device, with the recorded ones.
     """
     files = queries.recorded() if files is None else files
     of_one = of_device(files, device)

@@ -1,4 +1,4 @@
-"""Rows as one pandas.DataFrame, a line a row and timing, to group and pivot."""
+"""Rows as one pandas.DataFrame, a line per row and timing, to group and pivot."""
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
@@ -63,7 +63,7 @@ def frame(rows: Iterable[Row], timing: TimingName | None = None) -> pd.DataFrame
     times_floor       float64, the median as a multiple of reading the least bytes; missing for host
     net_us            float64, microseconds, the median less that of an empty launch of the same run; missing for host
     noise             float64, |1 - ratio| of the baseline against itself
-    least_lead        float64, the share below which its lead over another is none, as of queries.noise
+    least_lead        float64, the share that its lead over another has to exceed, by queries.noise
     against, against_low, against_high             float64, times as fast as the same kernel in the other language,
                       paired over rounds, with its 95 % interval; missing where that was not recorded
     tera_per_s        float64, 10^12 operations a second

@@ -181,7 +181,7 @@ def run_to_run(known: Mapping[TimingName, float], timing: TimingName) -> float:
 
 
 def noise(row: Row, timing: TimingName) -> float:
-    """The share below which a lead is none: the baseline's noise against itself in that run or, where it is more, how
+    """The share that a lead has to exceed: the baseline's noise against itself in that run or, where it is more, how
     far two runs on that device lie apart."""
     return max(row.noise.get(timing, 0.0), run_to_run(between_runs(row.environment.device), timing))
 

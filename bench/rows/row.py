@@ -165,7 +165,7 @@ class FloorRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ClocksRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The GPU's readings during the timing, each [least, most], or [] where there are none for `reason`.
+    """The GPU's readings during the timing, each [least, most], or [] where `reason` says why there are none.
 
     max_sm_mhz  the SM clock that this GPU may reach; None in rows older than it
     """

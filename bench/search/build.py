@@ -38,7 +38,7 @@ def build_ahead(
     """Compiles the configs that these kernels' launchers will pick on these problems. Errors are ignored here: the
     contender's own row meets them again.
 
-    child: asked for the device's name. built: called with the numbers of programs that are built, and that there are.
+    child: asked for the device's name. built: called with the number of programs that are built, and of all.
     begin: called before they are built, for what may go on in the child meanwhile.
     """
     compilers = [kernel.language.compiler for _, kernels in problems for kernel in kernels if kernel.build is not None]

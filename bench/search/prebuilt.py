@@ -85,7 +85,7 @@ def build_these(
 ) -> Built:
     """Compiles these kernels of both languages on these problems, by these configs.
 
-    target: as nvcc names it, 'sm_90a'. finished: called with the numbers of jobs that have ended, and that there are.
+    target: as nvcc names it, 'sm_90a'. finished: called with the number of jobs that have ended, and of all.
     Raises Mismatch where the folder holds programs of other compilers.
     """
     jobs: dict[tuple[Any, ...], list[tuple[Problem, Config]]] = {}
@@ -124,7 +124,7 @@ def adopt(folder: Path) -> tuple[dict[str, int], dict[str, str]]:
     languages of which it took none, as this machine's compilers or GPU are others, and would find none, or a wrong one;
     or as they cannot be asked.
 
-    Raises Mismatch for a folder that is none, InvalidFile for one whose identity.json is none.
+    Raises Mismatch for what is no such folder, InvalidFile for an invalid identity.json.
     """
     known = _read(folder)
     if not known:

@@ -98,7 +98,7 @@ class Race:
     check    None for a config that is right, else the reason why it is out
     timing   the median times of configs in microseconds, all taken together in so many rounds; raises Lost for one
              that is out
-    space    all configs that there are for the problem
+    space    all configs for the problem
     now      host seconds
     leaders  the finalists so far, the fastest first
     entered  all configs so far, those that failed to build too

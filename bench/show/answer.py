@@ -108,7 +108,7 @@ def narrow_head_lines(problem: Product, answer: Answer) -> Iterator[str]:
 
 
 def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
-    """The fastest, and the others that it does not lead: a line each."""
+    """The fastest, and those that it does not lead: a line each."""
     fastest, baseline = answer.fastest, answer.baseline
     of_torch = _in_torch(problem)
     if is_torch(fastest):
@@ -238,7 +238,7 @@ def beside(answer: Answer, language: str | None) -> list[tuple[str, list[tuple[s
 
 
 def _labeled(answer: Answer, language: str | None) -> Iterator[tuple[str, Row]]:
-    """What stands in the tables, with its label."""
+    """The rows of the tables, with their labels."""
     baseline, reference = answer.baseline, answer.best_reference or answer.elsewhere
     labels = {row.contender: ("", row) for row in answer.of_torch if language is None}
     labels[answer.fastest.contender] = "fastest", answer.fastest

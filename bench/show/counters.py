@@ -20,7 +20,7 @@ FOOT = (
 
 
 def tables(launches: Sequence[Launch], contenders: Sequence[str] = ("*",)) -> list[Table]:
-    """A table a problem, of the contenders that any pattern names."""
+    """A table per problem, of the contenders that any pattern names."""
     named = [launch for launch in launches if any(fnmatchcase(launch.contender, pattern) for pattern in contenders)]
     return [problem_table(of_problem) for of_problem in by_problem(named).values()]
 

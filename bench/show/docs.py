@@ -1,16 +1,16 @@
 """What README.md and notes/*.md show of the checked-in rows and of the code, filled in between markers, so that no
 figure is typed and no quotation goes stale.
 
-    <!-- results:router-nk -->                       a line a problem; or with patterns of contenders:
+    <!-- results:router-nk -->                       a line per problem; or with patterns of contenders:
     <!-- results:router-nk torch/mm triton/* -->
-    <!-- results:router-nk@cold -->                  by this timing alone
-    <!-- ladder:router-nk 16x* -->                  the steps to the fastest kernel, a table a problem
-    <!-- matrix:router-nk -->                        language x protocol; or both at one config alone:
+    <!-- results:router-nk@cold -->                  by this timing only
+    <!-- ladder:router-nk 16x* -->                  the steps to the fastest kernel, a table per problem
+    <!-- matrix:router-nk -->                        language x protocol; or only at one config:
     <!-- matrix:router-matched-nk same -->
     <!-- borrowed:router-borrowed -->                what the config of the nearest other problem keeps of a kernel's
                                                      speed
     <!-- map:h200 router-nk:1x*,2x* router-nk:8x* -->
-                                                     which kernel to take: a line a rule, problems of a file
+                                                     which kernel to take: a line per rule, problems of a file
                                                      by patterns
     <!-- searches:h200 -->                           what the searches behind the shipped configs took
     <!-- plots:router-nk speedup floor -->           these of bench.plots, drawn into notes/plots
@@ -123,7 +123,7 @@ LAYOUT_TOKENS = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT
 def update(paths: Iterable[Path] | None = None, *, write: bool = True) -> list[Path]:
     """Renews what stands between the markers, and the plots shown there; returns the files that were not up to date.
 
-    Raises ValueError for a marker whose file no device has, for a plot that there is not, and without paths where there
+    Raises ValueError for a marker whose file no device has, for an unknown plot, and without paths where there
     is no file of its own.
     """
     if paths is None:
@@ -271,8 +271,8 @@ def beside_fastest(device: str, asked: Sequence[str]) -> tables.Table:
 
 
 def which_kernel(device: str, rules: Sequence[str]) -> tables.Table:
-    """Which kernel to take, a line a rule 'FILE:PATTERNS', of the rows of one device. Raises ValueError where a problem
-    of a file is in no rule, or in two."""
+    """Which kernel to take, a line per rule 'FILE:PATTERNS', of the rows of one device. Raises ValueError where a
+    problem of a file is in no rule, or in two."""
     found = [_answers("map", device, rule) for rule in rules]
     times = Counter(of.fastest.problem.name for answers in found for of in answers)
     files = dict.fromkeys(rule.partition(":")[0] for rule in rules)
@@ -326,7 +326,7 @@ def counted_there(name: str, table: str, *columns: str) -> tables.Table:
 
 
 def _columns(words: Sequence[str]) -> dict[str, str]:
-    """What stands for a column, by its name: of 'best_Triton=triton/*'."""
+    """The pattern of each column, by its name: of 'best_Triton=triton/*'."""
     return {column.replace("_", " "): named for column, named in (word.split("=") for word in words)}
 
 
@@ -340,7 +340,7 @@ def searched(workload: str, tokens: Sequence[int]) -> str:
 
 
 def counted(name: str, contenders: Sequence[str]) -> list[tables.Table]:
-    """What ncu counted of these contenders (patterns; none: of all), a table a problem, of every device.
+    """What ncu counted of these contenders (patterns; none: of all), a table per problem, of every device.
 
     Raises ValueError where no device has it, or there is nothing of these contenders.
     """
@@ -652,7 +652,7 @@ class _Page:
     def _borrowed(self, rows: list[Row], words: list[str], file: Path) -> str:
         table = matrix.borrowed_table(rows, "cold")
         if words:
-            raise ValueError(f"borrowed:{file.stem}: {' '.join(words)} asked for; it takes a file alone")
+            raise ValueError(f"borrowed:{file.stem}: {' '.join(words)} asked for; it takes only a file")
         if not table.lines:
             raise ValueError(f"borrowed:{file.stem}: no kernel ran a borrowed config beside its own")
         return table.markdown()

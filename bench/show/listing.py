@@ -1,4 +1,4 @@
-"""The workloads and contenders that there are, on a screen or two."""
+"""All workloads and contenders, on a screen or two."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +10,7 @@ from triton_vs_tilus.common.kernel import Kernel
 
 
 def workloads_table(asked: Asked, verbose: bool) -> Table:
-    """A line a workload that has what is asked for; with `verbose` its ends, by size and by work."""
+    """A line per workload that has what is asked for; with `verbose` its ends, by size and by work."""
     without_layout = Asked(dtype=asked.dtype, epilogue=asked.epilogue)  # for problems that have no layout
     lines = []
     for suite in workloads.SUITES:
@@ -26,7 +26,7 @@ def workloads_table(asked: Asked, verbose: bool) -> Table:
 
 
 def contenders_table(kernels: Sequence[Kernel], has_gpu: bool) -> Table:
-    """A line a file of each language, with its variants. has_gpu: whether this machine has one."""
+    """A line per file of each language, with its variants. has_gpu: whether this machine has one."""
     files: dict[tuple[str, str], list[Kernel]] = {}
     for kernel in kernels:
         files.setdefault((kernel.op, f"{kernel.language.value}/{kernel.name}"), []).append(kernel)
@@ -40,7 +40,7 @@ def contenders_table(kernels: Sequence[Kernel], has_gpu: bool) -> Table:
 
 
 def every_contender_table(kernels: Sequence[Kernel], has_gpu: bool) -> Table:
-    """A line a contender. has_gpu: whether this machine has one."""
+    """A line per contender. has_gpu: whether this machine has one."""
     lines = []
     for kernel in kernels:
         deterministic, asked = "yes" if kernel.deterministic else "", "--references" if kernel.on_request else ""

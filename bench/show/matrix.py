@@ -105,7 +105,7 @@ def matched(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
 
 
 def matched_table(rows: Sequence[Row], timing: TimingName) -> Table:
-    """A line a kernel: what the language alone changes; and best against best."""
+    """A line per kernel: what the language alone changes; and best against best."""
     found = matched(rows, timing)
     lines = []
     for (protocol, kernel), of_kernel in found.groupby(["protocol", "kernel"], sort=False):
@@ -132,7 +132,7 @@ def matched_table(rows: Sequence[Row], timing: TimingName) -> Table:
 
 
 def matched_problems_table(rows: Sequence[Row], timing: TimingName) -> Table:
-    """A line a problem, a column a kernel and config: the ratio with its interval."""
+    """A line per problem, a column per kernel and config: the ratio with its interval."""
     _, what, labels = naming(rows)
     found = matched(rows, timing)
     found = found[found.config != "own"]
@@ -180,7 +180,7 @@ def held_out(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
 
 
 def borrowed_table(rows: Sequence[Row], timing: TimingName) -> Table:
-    """A line a kernel and language: how much of its speed a borrowed config keeps."""
+    """A line per kernel and language: how much of its speed a borrowed config keeps."""
     _, what, labels = naming(rows)
     lines = []
     for (kernel, language), of_kernel in held_out(rows, timing).groupby(["kernel", "language"], sort=False):
@@ -205,7 +205,7 @@ def borrowed_table(rows: Sequence[Row], timing: TimingName) -> Table:
 
 
 def effect_table(rows: Sequence[Row], timing: TimingName) -> Table:
-    """A line a protocol, a column a language; and one language's speed over the other's.
+    """A line per protocol, a column per language; and one language's speed over the other's.
 
     The latter is of the protocol's kernels that both have, each with a config searched for the problem.
     """
@@ -234,7 +234,7 @@ def _outcome(lines: pd.DataFrame) -> str:
 
 
 def twins_table(rows: Sequence[Row], timing: TimingName) -> Table:
-    """A line a kernel that both languages have: one's speed over the other's, and on how many problems it leads."""
+    """A line per kernel that both languages have: one's speed over the other's, and on how many problems it leads."""
     lines = [
         [str(kernel), str(protocol), _spread_text(pairs), _standings(pairs)]
         for (protocol, kernel), pairs in twins(lines_of(rows, timing)).groupby(["protocol", "kernel"], observed=True)
@@ -318,7 +318,7 @@ def _effects(found: pd.DataFrame, pairs: pd.DataFrame, count: int) -> str:
 
 
 def cells_table(rows: Sequence[Row], timing: TimingName) -> Table:
-    """A line a cell."""
+    """A line per cell."""
     of_all = lines_of(rows, timing)
     count = of_all.problem.nunique()
     timed = dict(iter(bests(of_all).groupby(CELL, observed=True)))
@@ -378,7 +378,7 @@ def _size(count: float) -> str:
 
 
 def problems_table(rows: Sequence[Row], timing: TimingName) -> Table:
-    """A line a problem, a column a cell that was timed at all: times the baseline of its fastest contender."""
+    """A line per problem, a column per cell that was timed at all: times the baseline of its fastest contender."""
     _, what, labels = naming(rows)
     of_all = lines_of(rows, timing)
     found = bests(of_all)

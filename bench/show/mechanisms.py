@@ -13,7 +13,7 @@ SECTION = re.compile(r"^## Mechanisms?\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOT
 CELLS = re.compile(r"(?<!\\)\|")
 MARKER = re.compile(r"<!--.*?-->")
 LINK = re.compile(r"\[([^]]*)\]\(([^)]*)\)")
-# Links that stand alone in parentheses: "([18](tilus_hopper.md), [history](history.md#sliced_k))".
+# Parentheses that hold only links: "([18](tilus_hopper.md), [history](history.md#sliced_k))".
 REFERENCE = re.compile(r"(?<=\()\[[^]]*\]\([^)]*\)(?:, \[[^]]*\]\([^)]*\))*(?=\))")
 QUOTED = re.compile(r"`([^`]*)`|\*\*([^*]+)\*\*|\*([^*\s][^*]*)\*")
 

@@ -155,7 +155,7 @@ class _Strings(dict[str, int]):
 
 
 def _script(values: Mapping[str, Any]) -> str:
-    """JSON that may stand in a script element; a line a file and a kind, so that a change of one is a change of few."""
+    """JSON that may stand in a script element; a line per file and kind, so that one change alters few."""
     parts = []
     for name, value in values.items():
         if isinstance(value, list):
@@ -251,7 +251,7 @@ def _matched(rows: Sequence[Row], clock: TimingName, places: Mapping[str, int], 
 
 
 def _row(row: Row, problem: int, noises: Sequence[float], strings: _Strings) -> list[Any]:
-    """[problem, contender, language, protocol, config, its source and search, status, command but for the
+    """[problem, contender, language, protocol, config, its source and search, status, command except for the
     contender, whether it contends, whether its config was not searched for it, {clock: figures}]. noises: of the
     file."""
     status = row.status if row.status == PASSED or not row.message else f"{row.status}: {row.message}"

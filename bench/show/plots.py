@@ -219,7 +219,7 @@ def stamped(path: Path) -> str | None:
 
 
 def latency(rows: Sequence[Row]) -> Figure | None:
-    """Every contender's time; a panel a size of C where that differs. The bar is from the first to the third
+    """Every contender's time; a panel per size of C where that differs. The bar is from the first to the third
     quartile."""
     if (timing := leading_timing(rows)) is None:
         return None
@@ -242,7 +242,7 @@ def best(rows: Sequence[Row]) -> Figure | None:
 
 def published(rows: Sequence[Row]) -> Figure | None:
     """The five curves of the decompose-K study's plots of its optimized kernel, our kernel of one launch, and dashed
-    the fastest kernel of each language here; a panel a size of C. Of contenders that one curve is of the fastest on
+    the fastest kernel of each language here; a panel per size of C. Of contenders that one curve is of the fastest on
     each problem."""
     return _studied(rows, "optimized")
 
@@ -618,7 +618,7 @@ def _canvas(rows: Sequence[Row], panels: int, names: int) -> tuple[Figure, list[
 
 
 def _place(protocol: str) -> int:
-    """Where it stands among those of common.protocol; after them, where it is none."""
+    """Where it stands among those of common.protocol; after them, where it is not among them."""
     names = [known.value for known in Protocol]
     return names.index(protocol) if protocol in names else len(names)
 

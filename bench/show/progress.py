@@ -117,7 +117,7 @@ class Bar(Shown):
 
 
 class Lines(Shown):
-    """A line a row, and in between one at most every EVERY_S."""
+    """A line per row, and in between one at most every EVERY_S."""
 
     _rows = _done = 0
     _start_s = _last_s = 0.0

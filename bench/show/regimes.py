@@ -1,4 +1,4 @@
-"""The answers of several regimes: who is fastest and how to call it, and what stands beside it."""
+"""The answers of several regimes: who is fastest and how to call it, and the other language's best."""
 
 from collections.abc import Sequence
 

@@ -12,8 +12,8 @@ NUMBERS = re.compile(r"(?<![\w.])\d+(?:x\d+)*(?!\.?\w)|\(\d[\d, ]*\)")
 
 
 def sizes_table(kernels: Sequence[Kernel], problems: Sequence[Problem]) -> Table:
-    """A line a kernel that has a space somewhere, a column a problem: configs of Triton / of tilus, '-' for a language
-    without the kernel."""
+    """A line per kernel that has a space somewhere, a column per problem: configs of Triton / of tilus, '-' for a
+    language without the kernel."""
     lines = []
     for name, pair in _pairs(kernels).items():
         cells = [[_size(pair.get(language), problem) for language in LANGUAGES] for problem in problems]
@@ -23,7 +23,7 @@ def sizes_table(kernels: Sequence[Kernel], problems: Sequence[Problem]) -> Table
 
 
 def dropped_table(kernels: Sequence[Kernel], problems: Sequence[Problem]) -> Table:
-    """What both languages want and one has not: a line a kernel, language and reason, with the number of configs over
+    """What both languages want and one has not: a line per kernel, language and reason, with the number of configs over
     all problems. Numbers in a reason are one N."""
     lines = []
     for name, pair in _pairs(kernels).items():

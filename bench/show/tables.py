@@ -405,7 +405,7 @@ def searches_of(rows: Iterable[Row]) -> dict[str, list[SearchRecord]]:
 
 
 def searches_table(found: Mapping[str, Sequence[SearchRecord]]) -> Table:
-    """A line a kernel that was searched: over its problems, what was tried of the space, and the time."""
+    """A line per kernel that was searched: over its problems, what was tried of the space, and the time."""
     lines = []
     for name, searches in found.items():
         count, tried, space = len(searches), sum(of.tried for of in searches), sum(of.space for of in searches)
@@ -459,8 +459,8 @@ def clock_fell(row: Row) -> bool:
 
 
 def overview_table(rows: Sequence[Row], contenders: Sequence[str] = ("*",), timing: TimingName | None = None) -> Table:
-    """A line a problem, a column a contender that any pattern of `contenders` names: us, and times the baseline; a line
-    a contender where there is but one problem. timing: by default the leading one."""
+    """A line per problem, a column per contender that any pattern of `contenders` names: us, and times the baseline; a
+    line per contender where there is only one problem. timing: by default the leading one."""
     lead = timing or leading_timing(rows)
     names = list(dict.fromkeys(row.contender for row in rows))
     names = [name for name in names if any(fnmatchcase(name, pattern) for pattern in contenders)]
@@ -479,7 +479,7 @@ def overview_table(rows: Sequence[Row], contenders: Sequence[str] = ("*",), timi
 
 
 def speedups_table(rows: Sequence[Row]) -> Table:
-    """A line a contender that was timed, a column a problem: times the baseline; of the baseline its microseconds."""
+    """A line per contender that was timed, a column per problem: times the baseline, itself in us."""
     lead = leading_timing(rows)
     title, what, labels = naming(rows)
     lines = frame(rows, lead)
@@ -513,7 +513,7 @@ def speedup_cell(line: Any) -> str:
 
 
 def kind_of(problem: ProblemRecord) -> str:
-    """What a problem is but for its sizes: 'bf16, weight stored [N, K], relu'."""
+    """What a problem is, without its sizes: 'bf16, weight stored [N, K], relu'."""
     stored = {"nk": "weight stored [N, K]", "kn": "weight stored [K, N]"}.get(problem.layout or "")
     epilogue = None if problem.epilogue == "none" else problem.epilogue
     out = f"{problem.out_dtype} out" if problem.out_dtype not in (None, problem.dtype) else None
@@ -601,7 +601,7 @@ def write_json(rows: Sequence[Row], path: str | Path) -> None:
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
-    """A table a problem, then all together, and the summary."""
+    """A table per problem, then all together, and the summary."""
     problems = by_problem(rows)
     # By T alone they are few enough for the width of a screen.
     together = [speedups_table(rows)] if naming(rows)[1] == "T" else []
@@ -648,7 +648,7 @@ def changes_table(
 def readme_table(
     rows: Sequence[Row], contenders: Sequence[str] = README_CONTENDERS, timing: TimingName | None = None
 ) -> str:
-    """The Markdown of one recorded file: a line a problem, us and times the baseline by contender, and the source; by
+    """The Markdown of one recorded file: a line per problem, us and times the baseline by contender, and the source; by
     this timing alone, or on cold L2, and, where that was measured, on cold L2 in a CUDA graph."""
     graph = timing is None and any("graph" in row.timing for row in rows)
     made = [overview_table(rows, contenders, timing), *([overview_table(rows, contenders, "graph")] if graph else [])]
@@ -676,7 +676,7 @@ def show_changes(out: Console, new: Sequence[Row], old: Sequence[Row], fail_over
 
 
 def show(out: Console, rows: Sequence[Row]) -> None:
-    """Prints a table a problem, then all together, and the summary."""
+    """Prints a table per problem, then all together, and the summary."""
     out.print(source_of(rows))
     for table in tables(rows):
         out.print(table)

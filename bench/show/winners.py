@@ -14,7 +14,7 @@ from triton_vs_tilus.common.kernel import LANGUAGES
 
 
 def winners_table(rows: Sequence[Row], title: str) -> Table:
-    """A line a problem and language, the fastest of all marked; the baseline has only its microseconds."""
+    """A line per problem and language, the fastest of all marked; the baseline has only its microseconds."""
     lead = leading_timing(rows)
     what, labels = naming(rows)[1:]
     timed = mark_fastest(frame(contending(rows), lead), ["problem"]).sort_values("median_us", kind="stable")
@@ -32,7 +32,7 @@ def winners_table(rows: Sequence[Row], title: str) -> Table:
 
 
 def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -> Table:
-    """A line a rule, the answers at the problems that it is for: the kernel to take, which is the fastest over all of
+    """A line per rule, the answers at the problems that it is for: the kernel to take, which is the fastest over all of
     them by the geometric mean, and the best of each language. recorded: at all problems of their files.
 
     Raises ValueError where one of these problems is of another rule: the other language leads the kernel to take, or

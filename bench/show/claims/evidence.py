@@ -156,8 +156,8 @@ def fastest(rows: pd.DataFrame, pattern: str) -> pd.DataFrame:
 
 
 def compared(rows: pd.DataFrame, one: str, other: str, one_config: bool = False) -> pd.DataFrame:
-    """The fastest contender of `one` against the fastest of `other`: a line a problem, from the last measurement where
-    both passed; with `one_config`, where both had the same config.
+    """The fastest contender of `one` against the fastest of `other`: a line per problem, from the last measurement
+    where both passed; with `one_config`, where both had the same config.
 
     Adds the columns ratio (how many times as fast `one` was), standing (see `standing`), and searched (whether both
     configs, where there are any, were searched for this problem; True with `one_config`, as no search parts the two).

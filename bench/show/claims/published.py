@@ -1,4 +1,4 @@
-"""Of the sources' own kernels in a rule: which kernel of ours stands beside each, and what records them."""
+"""Of the sources' own kernels in a rule: our counterpart of each, and what records them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace

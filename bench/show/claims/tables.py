@@ -60,7 +60,7 @@ def screen(rows: Sequence[Row], launches: Sequence[Launch] = (), stages: Sequenc
 
 
 def blocks(rows: Sequence[Row], launches: Sequence[Launch] = (), stages: Sequence[Stage] = ()) -> Group:
-    """The same as `table`, a block a claim, for a terminal that is too narrow for its columns."""
+    """The same as `table`, a block per claim, for a terminal that is too narrow for its columns."""
     found = findings(rows, launches, stages)
     parts: list[Text | RichTable] = []
     for claim, finding in found:
