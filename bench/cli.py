@@ -235,7 +235,7 @@ def add_contender_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--skip", metavar="NAME", action="append", default=[], help="leave these out; repeatable")
     references = "also torch.compile, custom ops, Helion: those that compile or search for seconds at every problem"
     group.add_argument("--references", action="store_true", help=references)
-    matched = "also each kernel of a language with the config of the other's: what the language alone changes"
+    matched = "also each kernel of a language with the config of the other's: what only the language changes"
     group.add_argument("--matched", action="store_true", help=matched)
     borrowed = "also each kernel searched for the problem with the config that it would borrow without that search"
     group.add_argument("--borrowed", action="store_true", help=borrowed)

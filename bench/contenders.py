@@ -127,7 +127,7 @@ def _with_split(full_name: str) -> Kernel:
 
 def _borrowing(full_name: str) -> Kernel:
     """'tilus/cluster@borrowed': the kernel with the config that it would take without the one searched for the problem:
-    what a shape that was not searched loses is seen beside 'tilus/cluster'. It takes problems that were searched alone.
+    what a shape that was not searched loses is seen beside 'tilus/cluster'. It takes only searched problems.
     Raises KeyError as `find`, and for a kernel that is not searched."""
     base = find(full_name.removesuffix(BORROWED))
     if not _is_searched(base):
@@ -157,7 +157,7 @@ def _has_own(kernel: Kernel, problem: Problem, slug: str) -> bool:
 def _matched(full_name: str) -> Kernel:
     """'tilus/atomic@triton': the kernel with the config that the other language's would take, where it can run that:
     beside 'triton/atomic' it shows what only the language changes. 'tilus/decompose_k.vector@cluster': with that of
-    another kernel of its language: beside 'tilus/cluster' what the protocol alone changes. Raises KeyError as `find`,
+    another kernel of its language: beside 'tilus/cluster' what only the protocol changes. Raises KeyError as `find`,
     and for a kernel that has no such other."""
     base_name, _, given = full_name.partition("@")
     base, lender = find(base_name), _lender(full_name)

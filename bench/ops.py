@@ -1,6 +1,6 @@
 """The operations that are compared, and what each is compared with: torch's own answer.
 
-What reads rows alone needs no torch, which takes seconds to import: an operation's problem is imported when asked for.
+What only reads rows needs no torch, which takes seconds to import: an operation's problem is imported when asked for.
 """
 
 from dataclasses import dataclass

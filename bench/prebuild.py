@@ -1,4 +1,4 @@
-"""Compiles what a search will try, for a GPU that is not here: the time on the GPU then goes to timing alone.
+"""Compiles what a search will try, for a GPU that is not here: the time on the GPU then goes only to timing.
 
     python bench/prebuild.py --workload router --target sm_90a --device h200 --into built  # here
     python bench/prebuild.py --adopt built                   # there, once

@@ -185,7 +185,7 @@ def _replaced(name: str) -> str:
     target = queries.RESULTS / tuned.device_slug(rows[0].environment.device) / f"{name}.jsonl"
     try:
         before = read_rows(target) if target.exists() else []
-    except (InvalidRows, OSError) as error:  # of this file alone: the other recordings go on
+    except (InvalidRows, OSError) as error:  # only of this file: the other recordings go on
         return f"not replaced, as what passed there cannot be read: {error}; the new rows are in {journal}"
     changes = regression.changes(rows, before) if before else []
     broken = [change for change in changes if change.verdict == "broken"]

@@ -77,8 +77,8 @@ def _table(slug: str) -> "Table":
 
     lines = [[name, *(f"{count:g}" for count in astuple(counts))] for name, counts in audit.searched(slug).items()]
     header = ["kernel", *(field.name.replace("_", " ") for field in fields(audit.Searched))]
-    foot = "whole, part: of the space; stale: of a former kernel or space; unknown: nobody knows; "
-    foot += "alone: not searched in the other language"
+    foot = "whole, part: of the space; stale: for a former kernel or space; unknown: not recorded; "
+    foot += "alone: searched only in this language"
     return tables.Table(f"tuned on {slug}", header, lines, foot=foot)
 
 

@@ -145,7 +145,7 @@ SUITES = (
     Listed("or_reduce-ragged", "no power of two anywhere", tuple(OrReduce(*shape) for shape in OR_RAGGED)),
     Listed(
         "or_reduce-control",
-        f"{UNROLLING}, of a constant tile: the reduction alone",
+        f"{UNROLLING}, of a constant tile: only the reduction",
         tuple(OrReduce(*shape, constant=True) for shape in OR_SHAPES),
     ),
     Listed(

@@ -1,4 +1,4 @@
-"""The fastest for a matmul, from rows alone: those of the nearest problem that was recorded."""
+"""The fastest for a matmul, from rows only: those of the nearest problem that was recorded."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -226,7 +226,7 @@ def candidates(
 
 
 def answering(found: Iterable[Candidate]) -> list[Candidate]:
-    """Those that have a kernel of this project: measurements of references alone stand beside an answer."""
+    """Those that have a kernel of this project: measurements of only references are shown beside an answer."""
     return [candidate for candidate in found if any(written_in(row) in LANGUAGES for row in candidate[1])]
 
 

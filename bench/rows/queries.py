@@ -35,7 +35,7 @@ def by_problem(rows: Iterable[R]) -> dict[str, list[R]]:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Problems that differ in the sizes of `axis` alone ('m', 'k', 'm = n', ...), by that size."""
+    """Problems that differ only in the sizes of `axis` ('m', 'k', 'm = n', ...), by that size."""
 
     axis: str
     problems: tuple[ProblemRecord, ...]
@@ -45,7 +45,7 @@ AXES = ("m", "k", "n", "m = n", "n = k", "m = n = k")
 
 
 def sweeps(rows: Iterable[Row]) -> list[Sweep]:
-    """The longest first; of one problem alone where no two differ in one axis."""
+    """The longest first; of only one problem where no two differ in one axis."""
     problems = list({row.problem.name: row.problem for row in rows}.values())
     found = []
     for axis in AXES:

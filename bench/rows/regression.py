@@ -71,7 +71,7 @@ def changes(
 
 def refuse_other_devices(new: Sequence[Row], old: Sequence[Row]) -> None:
     """Raises ValueError where the rows of both are not of one device: their times do not compare, and of a problem that
-    two devices have `changes` would take the last row alone."""
+    two devices have `changes` would take only the last row."""
     devices = dict.fromkeys(row.environment.device for row in (*new, *old))
     if len(devices) > 1:
         raise ValueError(f"--against: rows are of {' and of '.join(devices)}; accepted: all rows of one GPU")

@@ -256,7 +256,7 @@ class Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     noise          |1 - ratio| of the baseline to itself under a second name, by how it was timed
     order_seeds    of the order of turns, by how it was timed; empty in rows older than it
     timeline_us    that the GPU was busy in one call on cold L2, by its own timeline; None where it was not asked
-    command        measures this row alone
+    command        measures only this row
     time           UTC, ISO 8601
     """
 

@@ -52,7 +52,7 @@ def text(entries: Iterable[Measured]) -> str:
 
 def _choices(names: Collection[str]) -> set[str]:
     """torch.mm, and the kernels of each language that has several, or at least the unsplit one. One kernel that splits
-    K, alone in its language, does not say which to take."""
+    K, the only one of its language, does not say which to take."""
     of_language = Counter(name.partition("/")[0] for name in names)
     chosen = {language for language, count in of_language.items() if count > 1 or f"{language}/data_parallel" in names}
     return {name for name in names if name == BASELINE or name.partition("/")[0] in chosen}

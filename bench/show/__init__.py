@@ -1,1 +1,1 @@
-"""Tables, matrix, plots and filled-in documents, from rows alone: no GPU, no clock."""
+"""Tables, matrix, plots and filled-in documents, from rows only: no GPU, no clock."""

@@ -222,7 +222,7 @@ def cells(answer: Answer, language: str | None) -> list[tuple[str, str, str, str
 
 def beside(answer: Answer, language: str | None) -> list[tuple[str, list[tuple[str, str]]]]:
     """What was not timed together with the fastest, or may be no answer: by where it was, in a title's words, label and
-    times cuBLAS. Of two runs ratios alone are compared."""
+    times cuBLAS. Of two runs only ratios are compared."""
     fastest = answer.fastest
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
     labeled = [(label, row) for label, row in _labeled(answer, language) if row not in answer.rows]

@@ -1,4 +1,4 @@
-"""Language x protocol, from rows alone: what the language changes at one protocol, and the protocol in one language.
+"""Language x protocol, from rows only: what the language changes at one protocol, and the protocol in one language.
 
 A cell holds the contenders of one language and one protocol; controls and baselines are in none. On each problem the
 fastest contender of a cell counts. The two languages of a pair are compared kernel by kernel, the same kernel in both,
@@ -105,7 +105,7 @@ def matched(rows: Sequence[Row], timing: TimingName) -> pd.DataFrame:
 
 
 def matched_table(rows: Sequence[Row], timing: TimingName) -> Table:
-    """A line per kernel: what the language alone changes; and best against best."""
+    """A line per kernel: what only the language changes; and best against best."""
     found = matched(rows, timing)
     lines = []
     for (protocol, kernel), of_kernel in found.groupby(["protocol", "kernel"], sort=False):

@@ -399,7 +399,7 @@ def _askable() -> Iterator[tuple[str, Matmul | W4A16Matmul]]:
 
 def _matrices(rows: Sequence[Row]) -> list[tuple[TimingName, list[Table]]]:
     """By clock, of all that matrix.tables has what the heat map does not show. Nothing where nothing was timed so, or
-    controls alone."""
+    only controls."""
     made = []
     for clock in CLOCKS:
         if queries.passed(queries.contending(rows), clock):
@@ -414,7 +414,7 @@ def breakable(text: str) -> Markup:
 
 
 def is_figure(table: Table, index: int) -> bool:
-    """Whether a column holds figures alone."""
+    """Whether a column holds only figures."""
     cells = [line[index] for line in table.lines if line[index]]
     return bool(cells) and all(FIGURE.fullmatch(cell) for cell in cells)
 

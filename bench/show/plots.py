@@ -1,4 +1,4 @@
-"""Plots from rows alone, by matplotlib: colour tells the language, marker the protocol, everywhere the same."""
+"""Plots from rows only, by matplotlib: colour tells the language, marker the protocol, everywhere the same."""
 
 import hashlib
 import json
@@ -61,7 +61,7 @@ MARKERS = {
     "stream_k": "X",
     "unknown": "<",
 }
-# Of the variants of one language and protocol, in turn; torch alone has ten that are libraries. A point without a line
+# Of the variants of one language and protocol, in turn; only torch has ten that are libraries. A point without a line
 # is distinguished by its filling; an empty one has a meaning of its own.
 DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = (
     *("-", "--", ":", "-."),
@@ -160,7 +160,7 @@ class Series:
 @dataclass(frozen=True)
 class Panel:
     """Problems along one axis. places: where each stands, by name; ticks: what is written there; log: of the axis;
-    adjoining: whether lines join those alone that stand one apart, as where places are no quantity."""
+    adjoining: whether lines join only those that stand one apart, as where places are no quantity."""
 
     title: str
     axis: str
@@ -253,7 +253,7 @@ def original(rows: Sequence[Row]) -> Figure | None:
 
 
 def smallest(rows: Sequence[Row]) -> Figure | None:
-    """As `published`, the smallest of several M = N alone."""
+    """As `published`, only the smallest of several M = N."""
     sizes = sorted({row.problem.m for row in rows})
     if len(sizes) < 2 or any(row.problem.m != row.problem.n for row in rows):
         return None
@@ -537,7 +537,7 @@ def _hollow(lines: pd.DataFrame) -> frozenset[str]:
 
 
 def _panels(rows: Sequence[Row]) -> list[Panel]:
-    """By T where M alone differs; else by K, a panel for each M = N of several K, and by M = N those left that have one
+    """By T where only M differs; else by K, a panel for each M = N of several K, and by M = N those left that have one
     K; else a panel for each M that has several problems, by N = K if they are squares; else all side by side."""
     problems = {row.problem.name: row.problem for row in rows}
     title, what, _ = naming(rows)
@@ -596,7 +596,7 @@ def _side_by_side(rows: Sequence[Row]) -> Panel:
 
 
 def _goes_on(before: ProblemRecord, after: ProblemRecord) -> bool:
-    """Whether no size falls, and where M = N that alone changes, or K alone."""
+    """Whether no size falls, and where M = N only that changes, or only K."""
     squares = all(problem.m == problem.n != problem.k for problem in (before, after))
     falls = any(now < was for now, was in zip(after.shape, before.shape, strict=True))
     return not falls and (not squares or before.m == after.m or before.k == after.k)

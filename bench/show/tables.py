@@ -1,4 +1,4 @@
-"""Tables, CSV, JSON and Markdown from rows alone: needs no GPU, and no kernel."""
+"""Tables, CSV, JSON and Markdown from rows only: needs no GPU, and no kernel."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -525,7 +525,7 @@ _shared = attrgetter("op", "n", "k", "dtype", "out_dtype", "layout", "epilogue")
 
 def naming(rows: Sequence[Row] | Sequence[Stage]) -> tuple[str, str, dict[str, str]]:
     """How to speak of problems: what they have in common, what tells them apart, and that of each by its name.
-    ('[T, 7168] @ [7168, 256], bf16, weight stored [N, K]', 'T', {...: '16'}) where M alone differs; of one problem
+    ('[T, 7168] @ [7168, 256], bf16, weight stored [N, K]', 'T', {...: '16'}) where only M differs; of one problem
     ('[16, 7168] @ ...', 'M', {...: '16'}); else ('', 'problem', their names)."""
     problems = {row.problem.name: row.problem for row in rows}
     problem = rows[0].problem
@@ -603,7 +603,7 @@ def write_json(rows: Sequence[Row], path: str | Path) -> None:
 def tables(rows: Sequence[Row]) -> list[Table]:
     """A table per problem, then all together, and the summary."""
     problems = by_problem(rows)
-    # By T alone they are few enough for the width of a screen.
+    # Only by T are they few enough for the width of a screen.
     together = [speedups_table(rows)] if naming(rows)[1] == "T" else []
     searched = searches_table(searches_of(rows))
     return [
@@ -649,7 +649,7 @@ def readme_table(
     rows: Sequence[Row], contenders: Sequence[str] = README_CONTENDERS, timing: TimingName | None = None
 ) -> str:
     """The Markdown of one recorded file: a line per problem, us and times the baseline by contender, and the source; by
-    this timing alone, or on cold L2, and, where that was measured, on cold L2 in a CUDA graph."""
+    only this timing, or on cold L2, and, where that was measured, on cold L2 in a CUDA graph."""
     graph = timing is None and any("graph" in row.timing for row in rows)
     made = [overview_table(rows, contenders, timing), *([overview_table(rows, contenders, "graph")] if graph else [])]
     return "\n".join(table.markdown() for table in made)

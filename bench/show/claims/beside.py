@@ -23,7 +23,7 @@ def beside(name: str, columns: Mapping[str, Sequence[str]], rows: Sequence[Row])
     """A document's table, and in each cell after a stroke what the rows have, of the contenders that stand for it.
 
     columns: by the name of a column the patterns of these, one for each figure of a cell; columns of the document that
-    are not among them stand alone, others are of the rows alone. Of contenders that one pattern names the fastest, of
+    are not among them stand alone, others are only of the rows. Of contenders that one pattern names the fastest, of
     several measurements the last; 'ONE:OTHER' is how many times as fast one is as the other at the same config.
     Milliseconds are shown as microseconds.
 

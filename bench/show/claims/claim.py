@@ -97,7 +97,7 @@ class Claim:
 
     def finding(self, evidence: Evidence) -> Finding:
         """The figures and the verdict. A verdict on a suite takes half of its problems, with searched configs; one on
-        figures that depend on a GPU or a version takes rows of these, and other rows tell their figures alone. Of
+        figures that depend on a GPU or a version takes rows of these, and other rows give only figures. Of
         several devices with a verdict it is that of the source's, or of the one with the most rows; the others' stands
         beside it."""
         found, rule = self._told(self.rule, evidence), ours(self.rule)
@@ -154,7 +154,7 @@ class Claim:
 
     def _told_alone(self, why: str, rows: pd.DataFrame, finding: Finding, contenders: Sequence[str]) -> Finding:
         """The figures of these rows, and why they are no verdict. Versions are told under which all contenders ran: the
-        baseline alone has rows under others."""
+        only the baseline has rows under others."""
         name = "torch" if self.torch else "Triton"
         made_with = [
             dict.fromkeys(zip(alike["device"], alike[name.lower()], strict=True))

@@ -4,7 +4,7 @@ A frame of rows has a line for each row and timing, or one line for a row that w
 rows' times, whatever the order of the files. A frame of launches has a line for each launch, and a column for each
 metric; a frame of stages one for each stage and timing.
 
-Unlike rows.frame, it holds every measurement of a contender and not the last alone: two contenders are compared in the
+Unlike rows.frame, it holds every measurement of a contender and not only the last: two contenders are compared in the
 last measurement that they share.
 """
 

@@ -766,7 +766,7 @@ class MoreSplitsLose(OfSeveral):
 @dataclass(frozen=True)
 class ComputeBound(OfSeveral):
     """On half of the problems the fastest contender has at least half of the tensor cores' peak, in TFLOPS, as the
-    document measures it. A problem where torch alone was timed says nothing of the fastest."""
+    document measures it. A problem where only torch was timed says nothing of the fastest."""
 
     text = "median at least half of the tensor cores' peak"
 
@@ -812,7 +812,7 @@ def _beside_kernels(rows: pd.DataFrame) -> pd.DataFrame:
 class Counted:
     """claimed: how many times the metric of `other` that of `one` is, in one launch of one kernel each, by metric.
 
-    alike: fields of the configs that are equal in both, where the claim is of the split alone.
+    alike: fields of the configs that are equal in both, where the claim is only of the split.
     """
 
     one: str
