@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 if not __package__:  # run by its path, not as a module
     import script  # noqa: F401 - before all that takes long to import, or is not there
-from triton_vs_tilus.bench.cli import ExitCode, Parser, run_command
+from triton_vs_tilus.bench.cli import ExitCode, Parser, check_checkout, run_command
 
 
 def parser() -> Parser:
@@ -19,6 +19,7 @@ def parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser().parse_args(arguments)
+    check_checkout("notes")  # an installed package is not rewritten
     from triton_vs_tilus.bench.rows import times
     from triton_vs_tilus.common import dispatch, files
 

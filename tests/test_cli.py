@@ -149,7 +149,7 @@ def test_help_keeps_the_lines_of_its_examples(command):
     assert not set(examples) - set(shown)
 
 
-@pytest.mark.parametrize(("command", "folder"), [("record", "examples"), ("site", "notes")])
+@pytest.mark.parametrize(("command", "folder"), [("record", "examples"), ("site", "notes"), ("dispatch", "notes")])
 def test_what_a_wheel_has_no_files_for_is_one_error(command, folder, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(cli, "ROOT", tmp_path)
     main = importlib.import_module(f"triton_vs_tilus.bench.{command}").main
