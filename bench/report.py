@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = made.parse_args(arguments)
     if not args.file:
         if not args.update_docs:
-            raise UsageError("no FILE; see --help")
+            raise UsageError("no FILE; accepted: files of rows that bench/compare.py wrote, or --update-docs")
         if unread := [flag for flag in made.given(args) if flag != "--update-docs"]:
             raise UsageError(f"{', '.join(unread)}: no FILE; accepted beside --update-docs with a FILE")
     rows = read_files("", args.file)

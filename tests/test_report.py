@@ -442,6 +442,12 @@ def test_what_is_read_with_a_file_alone_is_refused_without_one(journal, tmp_path
     assert told in on_stderr(capsys)
 
 
+def test_without_a_file_it_says_what_is_accepted(capsys):
+    assert run_command(report.main, []) == 2
+    accepted = "accepted: files of rows that bench/compare.py wrote, or --update-docs"
+    assert on_stderr(capsys) == f"report.py: error: no FILE; {accepted}"
+
+
 @pytest.mark.parametrize("arguments", [[], ["no_such_file"], ["F", "--fail-over", "5"]])
 def test_the_command_refuses_what_it_cannot_do(arguments, capsys):
     assert run_command(report.main, arguments) == 2
