@@ -100,7 +100,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, description: str | None, epilog: str | None = None):
         width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
         lines: list[str] = []
-        for stands, group in groupby((description or "").splitlines(), lambda line: line[:1] in ("", " ")):
+        for stands, group in groupby(as_run_here(description or "").splitlines(), lambda line: line[:1] in ("", " ")):
             part = list(group)
             lines += part if stands else textwrap.wrap(" ".join(part), width, break_on_hyphens=False)
         formatter = partial(argparse.RawDescriptionHelpFormatter, width=width)
@@ -129,6 +129,14 @@ class Parser(argparse.ArgumentParser):
             raise UsageError(f"{named} is {value}; accepted: {', '.join(map(str, action.choices))}")
 
 
+def as_run_here(text: str) -> str:
+    """A text that names commands by their paths in a checkout, `python bench/compare.py`, for this installation: in a
+    wheel they are modules, `python -m triton_vs_tilus.bench.compare`."""
+    if (ROOT / "pyproject.toml").is_file():
+        return text
+    return re.sub(r"\b(python|torchrun \S+) bench/(\w+)\.py", r"\1 -m triton_vs_tilus.bench.\2", text)
+
+
 def named_by(command: str, name: str, known: Iterable[str]) -> str:
     """What is accepted in place of an unknown name, where many are known: the command that lists them, the nearest."""
     near = difflib.get_close_matches(name, known)
@@ -154,7 +162,7 @@ def run_command(main: Callable[[Sequence[str] | None], int], arguments: Sequence
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes as it ends
         return ExitCode.OUTPUT_CLOSED
     except (UsageError, InvalidFile) as error:
-        told = f"{name}: error: {error}"
+        told = as_run_here(f"{name}: error: {error}")
         print(textwrap.fill(told, WIDTH, break_long_words=False, break_on_hyphens=False), file=sys.stderr)
         return ExitCode.USAGE
     except KeyboardInterrupt as interrupt:
@@ -396,7 +404,8 @@ def chosen_problems(args: argparse.Namespace, for_cpu: bool = False) -> list[tup
 
     if args.workload is None and not args.shape and not args.problem:
         raise UsageError(
-            "--workload NAME, --problem NAME or --shape MxNxK is needed; bench/compare.py --list shows the workloads"
+            "--workload NAME, --problem NAME or --shape MxNxK is needed; "
+            "`python bench/compare.py --list` shows the workloads"
         )
     if args.tokens is not None and args.workload is None:
         raise UsageError("--tokens needs --workload NAME")

@@ -30,6 +30,7 @@ from triton_vs_tilus.bench.cli import (
     add_measuring_flags,
     add_problem_flags,
     add_row_flags,
+    as_run_here,
     check_files,
     chosen_contenders,
     chosen_options,
@@ -340,7 +341,7 @@ def show_recorded(args: argparse.Namespace, out: "Console") -> None:
             out.print(tables.summary_table(rows))
         show_matrix_and_plots(args, rows, out, args.plot and args.plot / path.stem)
     if others := [path for path in found if path not in answering.values()]:
-        print("Also recorded, in other runs; `python bench/report.py bench/results/FILE` prints one:")
+        print(as_run_here(f"Also recorded, in other runs; `python bench/report.py {queries.RESULTS}/FILE` prints one:"))
     for path in others:
         tritons = sorted({row.environment.triton for row in found[path] if row.environment.triton})
         days = sorted({row.time[:10] for row in found[path]})

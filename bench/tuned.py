@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         of_device = [fall for (of, _), fallen in falls.items() if of == slug for fall in fallen]
         again += [f"{slug}: {command}" for command in audit.searches(of_device)]
     for line in found + again:
-        out.print(line, markup=False)
+        out.print(cli.as_run_here(line), markup=False)
     return ExitCode.FAILED if found else ExitCode.OK
 
 

@@ -215,6 +215,21 @@ def test_a_name_that_is_unknown_is_answered_by_the_nearest_of_many():
     assert cli.named_by("bench/compare.py --list", "nope", ["router", "chain"]) == lists
 
 
+def test_a_wheel_has_its_commands_run_as_modules(monkeypatch, capsys, tmp_path):
+    """Where an error, or a command's help, names one by its path in a checkout."""
+
+    def refuses(arguments):
+        raise UsageError(f"accepted: {cli.named_by('bench/compare.py --list', 'nope', [])}, from bench/workloads.py")
+
+    monkeypatch.setattr(cli, "ROOT", tmp_path)
+    assert run_command(refuses, []) == ExitCode.USAGE
+    lists = "names that `python -m triton_vs_tilus.bench.compare --list` lists, from bench/workloads.py"
+    assert on_stderr(capsys) == f"test_cli.py: error: accepted: {lists}"
+    shown = importlib.import_module("triton_vs_tilus.bench.compare").parser().format_help()
+    assert "python -m triton_vs_tilus.bench.compare --workload router\n" in shown
+    assert "torchrun --nproc-per-node=4 -m triton_vs_tilus.bench.compare --workload router\n" in shown
+
+
 def test_a_value_is_given_once_and_what_is_repeatable_as_often_as_wanted():
     made = cli.Parser("A command.")
     made.add_argument("--layout", choices=("nk", "kn"), default="nk")
