@@ -146,8 +146,8 @@ def named_by(command: str, name: str, known: Iterable[str]) -> str:
 def run_command(main: Callable[[Sequence[str] | None], int], arguments: Sequence[str] | None = None) -> int:
     """The exit code of main(arguments); arguments default to those of the process.
 
-    UsageError and InvalidFile, in lines of WIDTH, Ctrl-C and SIGTERM are told on stderr and become their exit code. A
-    reader of the output that has seen enough, as `head`, ends the command without a word.
+    UsageError, InvalidFile and UnicodeEncodeError, in lines of WIDTH, Ctrl-C and SIGTERM are told on stderr and become
+    their exit code. A reader of the output that has seen enough, as `head`, ends the command without a word.
     """
     name = Path(main.__code__.co_filename).name
     before = {}
@@ -161,8 +161,8 @@ def run_command(main: Callable[[Sequence[str] | None], int], arguments: Sequence
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes as it ends
         return ExitCode.OUTPUT_CLOSED
-    except (UsageError, InvalidFile) as error:
-        told = as_run_here(f"{name}: error: {error}")
+    except (UsageError, InvalidFile, UnicodeEncodeError) as error:
+        told = as_run_here(f"{name}: error: {_said_by(error)}")
         print(textwrap.fill(told, WIDTH, break_long_words=False, break_on_hyphens=False), file=sys.stderr)
         return ExitCode.USAGE
     except KeyboardInterrupt as interrupt:
@@ -175,6 +175,14 @@ def run_command(main: Callable[[Sequence[str] | None], int], arguments: Sequence
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _said_by(error: Exception) -> str:
+    """What an error says; of a character that the output's encoding lacks, also what writes it."""
+    cause = error.__cause__ or error  # a command may take it for one of its own ValueErrors
+    if not isinstance(cause, UnicodeEncodeError):
+        return str(error)
+    return f"{cause.object[cause.start]!a} is not in {cause.encoding}; accepted: UTF-8, e.g. by PYTHONUTF8=1"
 
 
 class _End:

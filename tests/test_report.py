@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from io import StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
 import pandas
@@ -452,6 +452,19 @@ def test_without_a_file_it_says_what_is_accepted(capsys):
 def test_the_command_refuses_what_it_cannot_do(arguments, capsys):
     assert run_command(report.main, arguments) == 2
     assert "error:" in on_stderr(capsys)
+
+
+@pytest.mark.parametrize("flags", [[], ["--markdown"], ["--matrix"], ["--matrix", "--markdown"]])
+def test_an_encoding_without_its_marks_is_one_error_that_says_what_writes_them(journal, flags, monkeypatch, capsys):
+    stale = [replace(of, config_source="stale") for of in router_rows()]
+    journal.write_text("")
+    for of in stale:
+        Journal(journal).append(of)
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(BytesIO(), encoding="ascii"))
+    assert run_command(report.main, [str(journal), *flags]) == 2
+    assert re.fullmatch(
+        r"report.py: error: '\\\S+' is not in ascii; accepted: UTF-8, e.g. by PYTHONUTF8=1", on_stderr(capsys)
+    )
 
 
 def test_it_runs_as_a_script(journal):
