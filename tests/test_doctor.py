@@ -35,6 +35,7 @@ def test_the_screen_tells_what_is_there_and_what_is_not(monkeypatch, installed, 
     assert "0.1.13" in lines["apache-tvm-ffi"] and "wants <0.1.13,>=0.1.9" in lines["apache-tvm-ffi"]
     assert "missing: no CUDA device" in lines["GPU"]
     assert "missing: nvcc compiles with it" in lines["g++"]
+    assert "missing: tilus runs it as it is imported" in lines["git"]
     assert "runs in Triton's interpreter" in lines["triton"]
     languages = {kernel.language for kernel in contenders.all_contenders()}  # a line each
     assert len(shown) - len(languages) <= 38 and max(len(line.rstrip()) for line in shown) <= 104

@@ -76,6 +76,7 @@ def machine() -> Iterator[Line]:
     yield _nvml()
     yield _tool("nvcc", nvcc(), r"release ([\d.]+)", "tilus compiles with it")
     yield _tool("g++", shutil.which("g++"), r"([\d.]+)$", "nvcc compiles with it")
+    yield _tool("git", shutil.which("git"), r"version ([\d.]+)", "tilus runs it as it is imported")
     c_compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
     use = "Triton compiles launchers with it"
     yield _tool("C compiler", c_compiler and shutil.which(c_compiler), r"([\d.]+)$", use)
@@ -115,15 +116,15 @@ def screen() -> Group:
     flags |= {"fp16 reduction": "allow_fp16_reduced_precision_reduction", "tf32": "allow_tf32"}
     settings = ", ".join(f"{what} {getattr(torch.backends.cuda.matmul, flag)}" for what, flag in flags.items())
     return Group(
-        _table("installed", ("package", "found", ""), packages()),
-        _table("found", ("what", "found", ""), machine()),
-        _table("contenders", ("language", "contenders", "on this machine; --list names each"), languages()),
+        _table(("package", "installed", ""), packages()),
+        _table(("machine", "found", ""), machine()),
+        _table(("language", "contenders", "on this machine; --list names each"), languages()),
         Text(f"torch.mm may reduce precision: {settings}"),
     )
 
 
-def _table(title: str, header: tuple[str, str, str], lines: Iterable[Line]) -> Table:
-    table = Table(*header, title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+def _table(header: tuple[str, str, str], lines: Iterable[Line]) -> Table:
+    table = Table(*header, box=None, pad_edge=False)
     for line in lines:
         table.add_row(*(Text(cell) for cell in line[:3]), style=None if line.fine else "yellow")
     return table
