@@ -1,5 +1,11 @@
 """The tilus side. `KERNELS` is the explicit list of every variant of every kernel file."""
 
+try:
+    import tilus  # noqa: F401 - before the kernels, which import it, too
+except FileNotFoundError as error:
+    reason = f"tilus runs {error.filename} as it is imported: not found on PATH"
+    raise ImportError(reason, name=__name__) from error  # by this name `python -m` makes it one line
+
 from triton_vs_tilus.common import compilers
 from triton_vs_tilus.common.kernel import Language
 from triton_vs_tilus.common.linear import operators

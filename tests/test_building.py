@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections import namedtuple
@@ -179,6 +180,14 @@ def test_what_the_command_cannot_do_is_one_error(arguments, words, capsys):
     with pytest.raises(SystemExit, match="2"):
         prepare.main("made", kernels_triton.KERNELS, lambda: None, lambda program: None, arguments)
     assert words in the_error(capsys)
+
+
+def test_without_git_the_command_of_tilus_is_one_line(tmp_path):
+    """tilus 0.2.0 runs git as it is imported."""
+    command = [sys.executable, "-m", "triton_vs_tilus.kernels_tilus.prepare", "7168x256", "--arch", "sm_90a"]
+    made = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PATH": str(tmp_path)})
+    assert made.returncode != 0 and made.stderr.count("\n") == 1
+    assert "ImportError: tilus runs git as it is imported: not found on PATH" in made.stderr
 
 
 def test_a_broken_tuned_table_is_one_error(tuned_tables, capsys):
