@@ -36,7 +36,10 @@ def _sources_of(build: Callable[[], object], folder: Path) -> list[str]:
         patch.setattr(tilus.target, "_target", tilus.target.nvgpu_sm90a)
         with programs_only() as programs:
             build()
-        return [_cuda_source(program, folder) for program in one_a_launch(programs)]
+        sources = [_cuda_source(program, folder) for program in one_a_launch(programs)]
+    for source in sources:
+        assert not WRONG_CAST.search(source), "a cast that is wrong (notes/tilus_compiler.md, 25)"
+    return sources
 
 
 def source_of(script: InstantiatedScript, *args: object, folder: Path) -> str:
@@ -82,6 +85,7 @@ class Place(NamedTuple):
         return self.begin < other.end and other.begin < self.end
 
 
+WRONG_CAST = re.compile(r"src_uint32\[\w+\] \^ |float8_e4m3")
 BARRIERS = re.compile(r"uint32_t barriers = [^;]*dynamic_shared_memory_uint64\((\d+)\)")
 BARRIER = re.compile(r"^\s+tilus_cuda_mbarrier_init_shared\(", re.MULTILINE)
 TENSOR = re.compile(
