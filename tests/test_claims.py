@@ -1300,3 +1300,15 @@ def test_the_command_reads_files(tmp_path, capsys):
     ):
         assert run_command(command.main, [str(tmp_path / file)]) == 2
         assert told in on_stderr(capsys)
+
+
+def test_what_a_test_shows_stands_in_a_wheel_too_and_falls_with_the_test(monkeypatch, tmp_path):
+    """A wheel has no tests; a checkout without this one shows nothing."""
+    rule = rules.ShownByTest("tests/test_a.py", "test_b", holds=False)
+    monkeypatch.setattr(rules, "ROOT", tmp_path)
+    assert rule.finding(None) == Finding("tests/test_a.py, test_b, in a checkout", CONTRADICTED)
+    (tmp_path / "tests").mkdir()
+    with pytest.raises(Untested, match=r"tests/test_a\.py has no test_b"):
+        rule.finding(None)
+    (tmp_path / "tests" / "test_a.py").write_text("def test_b():\n")
+    assert rule.finding(None) == Finding("tests/test_a.py, test_b", CONTRADICTED)
