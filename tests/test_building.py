@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import compiled
 import pytest
+import tilus
 import torch
 import triton
 from said import on_stderr, the_error
@@ -188,6 +189,18 @@ def test_without_git_the_command_of_tilus_is_one_line(tmp_path):
     made = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PATH": str(tmp_path)})
     assert made.returncode != 0 and made.stderr.count("\n") == 1
     assert "ImportError: tilus runs git as it is imported: not found on PATH" in made.stderr
+
+
+def test_tilus_keeps_programs_where_the_notes_say(monkeypatch, tmp_path):
+    """notes/trouble.md: in a virtual environment that lies in a git checkout, else at home."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    packages = tmp_path / "checkout" / ".venv" / "lib" / "python3.12" / "site-packages" / "tilus"
+    packages.mkdir(parents=True)
+    monkeypatch.setattr(tilus.option, "__file__", str(packages / "option.py"))
+    assert tilus.option._get_default_cache_dir() == str(tmp_path / "home" / ".cache" / "tilus")
+    subprocess.run(["git", "init", "--quiet", tmp_path / "checkout"], check=True)
+    assert tilus.option._get_default_cache_dir() == str(packages.parents[1] / ".cache")
 
 
 def test_a_broken_tuned_table_is_one_error(tuned_tables, capsys):
