@@ -693,7 +693,9 @@ def test_without_a_gpu_what_does_not_fit_is_said_and_is_a_failure_where_nothing_
     assert run_command(compare.main, ["--workload", "router", "--only", VECTOR, "--only", FP32]) == 0
     assert re.search(r"Not checked within 50 s, --only NAME checks just one: \S+\n", capsys.readouterr().out)
     assert run_command(compare.main, ["--workload", "router", "--only", VECTOR]) == 1
-    assert f"Not checked within 50 s: {VECTOR}\n" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert f"Not checked within 50 s: {VECTOR}\n" in said.out
+    assert said.err.endswith("\ncompare.py: no contender but the baseline was checked within 50 s\n")
 
 
 def test_at_80_columns_the_table_of_checks_has_names_and_status():
@@ -704,9 +706,10 @@ def test_at_80_columns_the_table_of_checks_has_names_and_status():
     assert "-v shows all" in shown
 
 
-def test_where_nothing_could_be_checked_it_fails(no_gpu):
+def test_where_nothing_could_be_checked_it_fails(no_gpu, capsys):
     no_gpu.left_over = 2
     assert run_command(compare.main, ["--workload", "router", "--only", VECTOR]) == 1
+    assert "compare.py: no contender was checked within 50 s" in on_stderr(capsys)
 
 
 @pytest.mark.parametrize(("status", "code"), [("passed", 0), ("unsupported", 0), ("wrong", 1), ("crashed", 1)])
