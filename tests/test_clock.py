@@ -311,7 +311,8 @@ def test_a_round_of_low_clock_is_measured_again(monkeypatch):
 def test_a_low_clock_is_one_under_95_percent_of_the_median():
     rounds = [[reading(1010), reading(mhz)] for mhz in (1000, 1000, 1000, 951, 949)]
     assert clock._low_rounds(rounds) == [4]
-    assert clock._low_rounds([*rounds, []]) == []
+    assert clock._low_rounds([[], *rounds, []]) == [5], "a round without readings hides no other"
+    assert clock._low_rounds([[], []]) == []
 
 
 def test_repeating_ends(monkeypatch):

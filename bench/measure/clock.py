@@ -303,11 +303,9 @@ def orders(count: int, rounds: int, seed: int) -> list[list[int]]:
 
 
 def _low_rounds(readings: Sequence[Sequence[Reading]]) -> list[int]:
-    """The rounds whose lowest SM clock is under CLOCK_SHARE of the median over rounds."""
-    clocks = [min(reading.sm_mhz for reading in one_round) for one_round in readings if one_round]
-    if len(clocks) < len(readings):
-        return []
-    return [index for index, clock in enumerate(clocks) if clock < CLOCK_SHARE * np.median(clocks)]
+    """The rounds whose lowest SM clock is under CLOCK_SHARE of the median over rounds; of those that have readings."""
+    clocks = {index: min(reading.sm_mhz for reading in taken) for index, taken in enumerate(readings) if taken}
+    return [index for index, clock in clocks.items() if clock < CLOCK_SHARE * np.median(list(clocks.values()))]
 
 
 def cold_sets(bytes_per_set: int, l2_bytes: int) -> int:
