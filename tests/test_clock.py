@@ -215,6 +215,9 @@ def test_energy_is_that_of_a_launch_in_a_graph():
     device.energy_mj = lambda: next(readings)
     one, other = time_together(playing, "graph", 2, device, energy=True)
     assert one.energy_uj is None and other.energy_uj > 0
+    readings = iter([1000, 2000, None])
+    one, other = time_together(playing, "graph", 2, device, energy=True)
+    assert one.energy_uj > 0 and other.energy_uj is None
 
 
 @pytest.mark.parametrize("sets, launches", [(3, 51), (60, 50)])

@@ -494,15 +494,15 @@ class _Graph(_Captured):
         self.device.read(0, 1)
 
     def energies(self, contenders: Sequence[Timed], announce: Announce) -> dict[str, float]:
-        """Microjoules of a launch, by name, over ENERGY_S of replays: NVML renews its sum some 10 times a second. Of
-        none where NVML does not count energy."""
+        """Microjoules of a launch, by name, over ENERGY_S of replays: NVML renews its sum some 10 times a second. Not
+        of one at whose turn NVML does not tell the sum."""
         found = {}
         for timed in contenders:
             announce(timed.name)
             graph, replays, start = self.graphs[timed.name], 0, self.device.now()
             before = self.device.energy_mj()
             if before is None:
-                return {}
+                continue
             while self.device.now() - start < ENERGY_S:
                 graph.replay()
                 self.device.synchronize()
