@@ -541,6 +541,14 @@ def test_figures_that_are_too_good_are_suspicious(summary, timeline_us, why):
     assert why in found if why else found == ""
 
 
+@pytest.mark.parametrize("noise", [0.3, 1.0, 5.0])
+def test_a_noisy_run_allows_no_time_far_below_an_empty_launch(noise):
+    """A contender may see to the noise: by a process of its own that takes turns with the baseline's."""
+    floor = FloorRecord(launch_us=3.0, read_us=1.0)
+    assert "faster than an empty launch" in suspicion(figures(2.6), floor, noise, None)
+    assert suspicion(figures(2.8), floor, noise, None) == ""
+
+
 @pytest.mark.parametrize("file", ["router-nk", "crossover", "skinny-epilogue-bf16", "square-generated", "w4a16-grid"])
 def test_no_recorded_time_is_near_what_is_too_good(file):
     """The limits are for cheats: no honest kernel may come near them."""
