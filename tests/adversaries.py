@@ -215,6 +215,31 @@ def patches_the_judge(a, b, out):
     return out
 
 
+def has_the_judge_forget(a, b, out):
+    """All are right by the judge's own code, and who asks later what it was before is told what it is now."""
+    from triton_vs_tilus.bench.measure.seals import seal
+    from triton_vs_tilus.common.accuracy import Accuracy
+
+    Accuracy.ok.fget.__code__ = (lambda self: True).__code__
+    seal.cache_clear()
+    return out
+
+
+def keeps_its_process(a, b, out):
+    """All are right by the judge's own code, and the worker is told that nothing is amiss."""
+    from triton_vs_tilus.common.accuracy import Accuracy
+
+    Accuracy.ok.fget.__code__ = (lambda self: True).__code__
+    sys.modules["__main__"].healthy = lambda: True
+    return out
+
+
+def replaces_what_the_worker_calls(a, b, out):
+    """Nothing of the judge is replaced: a function of the process that it runs in."""
+    sys.modules["__main__"].healthy = lambda: True
+    return torch.mm(a, b, out=out)
+
+
 def adds_to_the_judge(a, b, out):
     """Nothing of the judge is replaced: what it says goes through a method that it did not have."""
     from triton_vs_tilus.common.accuracy import Accuracy

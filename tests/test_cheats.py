@@ -44,7 +44,7 @@ from triton_vs_tilus.bench.measure import (
 from triton_vs_tilus.bench.measure.clock import NotTimed, Timed, time_together
 from triton_vs_tilus.bench.measure.process import healthy
 from triton_vs_tilus.bench.measure.rotation import Rotation
-from triton_vs_tilus.bench.measure.seals import FUNCTIONS, SETTINGS, Seals, seal
+from triton_vs_tilus.bench.measure.seals import FUNCTIONS, SETTINGS, Seals
 from triton_vs_tilus.bench.measure.suspicion import suspicion
 from triton_vs_tilus.bench.measure.threads import Threads
 from triton_vs_tilus.bench.measure.worker import Failure, Timing
@@ -243,11 +243,11 @@ def test_what_the_gate_says_of_a_cheat(monkeypatch, place, status, why, lives):
     monkeypatch.setattr(copyreg, "dispatch_table", dict(copyreg.dispatch_table))
     monkeypatch.setattr(torch.cuda.Event, "elapsed_time", torch.cuda.Event.elapsed_time)  # restored afterwards
     monkeypatch.setattr(Judge.largest_error, "__code__", Judge.largest_error.__code__)
-    monkeypatch.setattr(seal(), "spoiled", False)
     others, checked = threading.enumerate(), threading.Event()
     monkeypatch.setattr(time, "sleep", lambda seconds: checked.wait())  # however long the check takes here
     found = worker._check(PROBLEM, f"candidate/{place}", None, CPU, 0, announce=lambda name: None)
-    assert (found.status, healthy()) == (status, lives) and why in found.message, found.message
+    lived = healthy() and not found.spoiled
+    assert (found.status, lived) == (status, lives) and why in found.message, found.message
     checked.set()
     for thread in threading.enumerate():
         if thread not in others and not thread.daemon:

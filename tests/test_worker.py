@@ -107,6 +107,16 @@ def test_no_candidate_runs_code_in_the_parent(checked):
     assert "A_CANDIDATE_RAN" not in os.environ
 
 
+def test_who_keeps_a_spoiled_process_alive_helps_nobody():
+    """The parent ends it by the answer of the one who spoiled it."""
+    helped = {"has_the_judge_forget": "all_zeros", "keeps_its_process": "copies_an_input"}
+    in_turn = [name for pair in helped.items() for name in pair]
+    rows = rows_of(in_turn, Options(device="cpu", deadline_s=30.0), PROBLEM)
+    for helper, accomplice in helped.items():
+        assert rows[helper].status == WRONG and "measured by: Accuracy.ok" in rows[helper].message
+        assert rows[accomplice].status == WRONG and "over the bound" in rows[accomplice].message
+
+
 @pytest.mark.parametrize("function", verdicts.ON_A_GPU)
 def test_every_adversary_of_a_gpu_says_what_it_does(function):
     assert getattr(adversaries, function).__doc__

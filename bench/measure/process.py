@@ -132,6 +132,8 @@ class Child:
     deadline. What comes before the first such call is charged to nobody and has START_S. After a death the next call
     starts a new process.
     A child ends with the thread that made its first call, so with its parent, in whatever call it is.
+    What it returns may have an attribute `spoiled`: where that is true its process ends, whatever the process itself
+    says of its health.
     announced: called with every name that is announced, from the thread of the call. environment: variables of the
     process beside those that it inherits. running: the name announced last, of the request that was
     waited for last; None where it announced none.
@@ -199,7 +201,7 @@ class Child:
                 if self._announced is not None:
                     self._announced(value)
             elif kind == "result":
-                if not healthy:
+                if not healthy or getattr(value, "spoiled", False):
                     self.stop()
                 return value
             elif kind == "raised":
@@ -437,10 +439,10 @@ def _end_in(seconds: float) -> None:
 
 
 def healthy() -> bool:
-    """Whether the GPU context, if there is one, still takes work (an illegal access is the end of it), whether nothing
-    that measures was replaced, and no contender has left a thread behind."""
+    """Whether the GPU context, if there is one, still takes work (an illegal access is the end of it), and whether
+    nothing that measures was replaced."""
     seals = sys.modules.get("triton_vs_tilus.bench.measure.seals")
-    if seals is not None and (seals.seal().spoiled or seals.seal().broken()):
+    if seals is not None and seals.seal().broken():
         return False
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():

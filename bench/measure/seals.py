@@ -130,7 +130,6 @@ class Seals:
         self._codes = [code for _, _, _, values in self._held for code in _codes(values)]
         self.later = {what: get() for what, get in LATER.items()}
         self._settings = _settings()
-        self.spoiled = False  # whether something may still run that a contender has left behind
 
     def hold(self, name: str, record: Any) -> None:
         """A contender's record, too, as it is now; call it before the contender's code is imported. By its functions

@@ -108,7 +108,7 @@ class Options:
 
 @dataclass
 class Result:
-    """One contender's row so far."""
+    """One contender's row so far. spoiled: whether what it has replaced, or left running, is still in its process."""
 
     status: Status
     message: str = ""
@@ -119,6 +119,7 @@ class Result:
     error_after: float | None = None
     bitwise_equal: bool | None = None
     workspace_bytes: int | None = None
+    spoiled: bool = False
 
     def fail(self, status: Status, message: str) -> None:
         self.status, self.message = status, message
@@ -600,8 +601,8 @@ def _check(
     except Exception as error:
         result.fail(*status_of(error))
     if reason := seals.broken():
-        result = Result(WRONG, reason, result.config, result.config_source)
-    elif not seals.spoiled and not healthy():
+        result = Result(WRONG, reason, result.config, result.config_source, spoiled=True)
+    elif not result.spoiled and not healthy():
         result.status = CRASHED
     return result
 
@@ -634,7 +635,7 @@ def _examine(referee: Referee, name: str, config: Config | None, result: Result)
         accuracy, equal = referee.examine(call, kernel.roundings(config), kernel.deterministic)
     finally:
         left = before.left() if kernel.language is Language.CANDIDATE else None
-        seal().spoiled |= left is not None  # what they do later, they would do to the contenders that follow
+        result.spoiled = left is not None  # what they do later, they would do to the contenders that follow
     if left:
         return result.fail(WRONG, left)
     result.accuracy, result.bitwise_equal = accuracy, equal
