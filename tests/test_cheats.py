@@ -28,7 +28,8 @@ from cuda.bindings import driver
 from fake_device import FakeDevice
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from triton_vs_tilus.bench import ROOT, candidate
+from triton_vs_tilus import kernels_triton
+from triton_vs_tilus.bench import ROOT, candidate, ops
 from triton_vs_tilus.bench.contenders import find
 from triton_vs_tilus.bench.measure import (
     clock,
@@ -58,6 +59,7 @@ from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import Kernel, Language
 from triton_vs_tilus.common.problem import Inputs, Layout, Matmul, Problem
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
+from triton_vs_tilus.kernels_triton import semaphore
 
 PROBLEM = Matmul(8, 16, 64, layout=Layout.NK)
 CPU = torch.device("cpu")
@@ -406,6 +408,24 @@ def called(module):
                     break
                 owner = getattr(owner, name)
             yield ".".join([at.id, *reversed(names)]), owner
+
+
+@pytest.mark.parametrize(("module", "name"), [(ops, "Op"), (semaphore, "matmul")])
+def test_a_function_of_another_contender_is_held(monkeypatch, module, name):
+    """What a contender calls is none of its record, and who slows it is faster than it."""
+    seals = Seals()
+    monkeypatch.setattr(module, name, partial(getattr(module, name)))
+    assert seals.broken() == f"replaces what it is measured by: {module.__name__}.{name}"
+
+
+def test_what_is_imported_later_is_held_with_the_next_contender(monkeypatch):
+    name = f"{kernels_triton.__name__}.imported_later"
+    seals, module = Seals(), types.ModuleType(name)
+    module.launch = lambda: None
+    monkeypatch.setitem(sys.modules, name, module)
+    seals.hold(BASELINE, find(BASELINE))
+    module.launch = None
+    assert seals.broken() == f"replaces what it is measured by: {name}.launch"
 
 
 @pytest.mark.parametrize("name", [BASELINE, f"candidate/{ROOT}/tests/adversaries.py:honest"])

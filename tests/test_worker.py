@@ -48,6 +48,7 @@ EXPECTED = verdicts.ANYWHERE | {
     "spoils_the_answer": (WRONG, "128 of 128 elements are NaN"),
     "wrong_shape": (WRONG, "(16, 8)"),
     "no_such_function": (CRASHED, "no_such_function"),
+    "replaces_what_the_worker_calls": (WRONG, "replaces what it is measured by: __main__.healthy"),
 }
 
 

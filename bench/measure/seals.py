@@ -64,8 +64,11 @@ FUNCTIONS = {
 }
 OWN = (
     *("triton_vs_tilus.bench.measure.", "triton_vs_tilus.bench.search.", "triton_vs_tilus.common."),
-    *("triton_vs_tilus.bench.candidate", "triton_vs_tilus.bench.contenders", "triton_vs_tilus.bench.references.torch_"),
+    *("triton_vs_tilus.bench.candidate", "triton_vs_tilus.bench.contenders", "triton_vs_tilus.bench.ops"),
+    "triton_vs_tilus.bench.references.torch_",
 )
+# Of these the names in the modules alone: a compiler may add to the classes of its kernels.
+KERNELS = "triton_vs_tilus.kernels_"
 CONSTANTS = (bool, int, float, str, tuple, frozenset, torch.dtype)
 
 # How torch multiplies and pickle writes, which a contender may set for whoever comes after it, the judge among them.
@@ -124,20 +127,34 @@ class Seals:
     """Holds what is loaded as it is made; make it before a contender's file is imported."""
 
     def __init__(self) -> None:
-        self._held = [_held(*owned) for owned in _owned()]
-        self._records: dict[int, Any] = {}
-        self._names = [(name, owner, frozenset(vars(owner)), _shadowed(owner)) for name, owner, *_ in self._held]
-        self._codes = [code for _, _, _, values in self._held for code in _codes(values)]
+        self._held: list[tuple[str, Any, list[str], list[Any]]] = []
+        self._names: list[tuple[str, Any, frozenset[str], frozenset[str] | None]] = []
+        self._codes: list[tuple[FunctionType, CodeType]] = []
+        self._records: dict[int, Any] = {}  # and modules and classes: what is held, by identity
+        self._hold_loaded()
         self.later = {what: get() for what, get in LATER.items()}
         self._settings = _settings()
 
     def hold(self, name: str, record: Any) -> None:
-        """A contender's record, too, as it is now; call it before the contender's code is imported. By its functions
-        and constants all are called, and the bounds of its errors are."""
-        if id(record) not in self._records:
-            self._records[id(record)] = record
-            self._held.append(_held(name, record, list(vars(record))))
-            self._codes += _codes(self._held[-1][-1])
+        """A contender's record, too, as it is now, and what of the project was imported since; call it before the
+        contender's code is imported. By its functions and constants all are called, and the bounds of its errors
+        are."""
+        self._hold_loaded()
+        self._hold(name, record, list(vars(record)))
+
+    def _hold_loaded(self) -> None:
+        for name, owner, keys in _owned():
+            if self._hold(name, owner, keys):
+                self._names.append((name, owner, frozenset(vars(owner)), _shadowed(owner)))
+
+    def _hold(self, name: str, owner: Any, keys: list[str]) -> bool:
+        """Whether it was not held yet."""
+        if id(owner) in self._records:
+            return False
+        self._records[id(owner)] = owner
+        self._held.append(_held(name, owner, keys))
+        self._codes += _codes(self._held[-1][-1])
+        return True
 
     def broken(self) -> str | None:
         """What was replaced since, in words; None where nothing was."""
@@ -168,7 +185,12 @@ def _owned() -> Iterator[tuple[str, Any, list[str]]]:
     for module, names in FUNCTIONS.items():
         yield module.__name__, module, names.split()
     for name, module in list(sys.modules.items()):
-        if name.startswith(OWN) and module is not None:
+        if module is None:
+            continue
+        imported_as = _imported_as(name, module)
+        if imported_as.startswith(KERNELS):
+            yield name, module, [key for key in vars(module) if not key.startswith("__")]
+        if imported_as.startswith(OWN):
             # torch.compile keeps what it compiled in the module of the function, as __compiled_fn_...
             yield name, module, [key for key in vars(module) if not key.startswith("__")]
             for value in list(vars(module).values()):
@@ -176,11 +198,18 @@ def _owned() -> Iterator[tuple[str, Any, list[str]]]:
                     yield f"{name}.{value.__qualname__}", value, list(vars(value))
 
 
+def _imported_as(name: str, module: ModuleType) -> str:
+    """Its name, and that of the module which Python runs as __main__: in a worker, of the project."""
+    spec = getattr(module, "__spec__", None)
+    return spec.name if name == "__main__" and spec is not None else name
+
+
 def _shadowed(owner: Any) -> frozenset[str] | None:
     """The names that nobody may add to a module or a class, as another is found by them now; None for whatever name.
     torch.compile adds what it compiled to our modules, and torch methods to its own classes."""
     if isinstance(owner, ModuleType):
-        return frozenset(vars(builtins)) if owner.__name__.startswith(OWN) else frozenset()
+        of_the_project = _imported_as(owner.__name__, owner).startswith((*OWN, KERNELS))
+        return frozenset(vars(builtins)) if of_the_project else frozenset()
     if owner.__module__.startswith(OWN):
         return None
     return frozenset(name for base in owner.__mro__[1:] for name in vars(base))
