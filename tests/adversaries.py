@@ -11,6 +11,7 @@ import gc
 import os
 import signal
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -453,6 +454,20 @@ def native_thread_while_timed(a, b, out):
     if _call_number("native") % LOOKED_AT == 0:
         c = ctypes.CDLL(None)
         c.pthread_create(ctypes.byref(ctypes.c_void_p()), None, c.sleep, ctypes.c_void_p(60))
+    return _product(a, b, out)
+
+
+def process_left_while_timed(a, b, out):
+    """Well behaved for as long as it is looked at one by one, then a process is begun, and stays for who comes next."""
+    if _call_number("process") == LOOKED_AT + 1:
+        _answers["left"] = subprocess.Popen(["sleep", "60"])
+    return _product(a, b, out)
+
+
+def process_ended_while_timed(a, b, out):
+    """As a compiler does: it waits for the process that it begins."""
+    if _call_number("ended process") == LOOKED_AT + 1:
+        subprocess.run(["true"], check=True)
     return _product(a, b, out)
 
 

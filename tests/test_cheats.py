@@ -11,6 +11,7 @@ import inspect
 import random
 import secrets
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -99,6 +100,7 @@ def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
     )
     counted = dict.fromkeys(at_once, adversaries.LOOKED_AT)
     monkeypatch.setattr(adversaries, "_answers", counted)
+    monkeypatch.setattr(threads, "_has_processes", lambda: "left" in counted)  # whatever other tests have begun
     device, sets = FakeDevice(), Rotation(PROBLEM, CPU, 40)
     kernel = dataclasses.replace(find("torch/mm"), language=Language.CANDIDATE)
 
@@ -124,6 +126,9 @@ def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
         signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
         gc.set_threshold(*thresholds)
         adversaries._answers.pop("guard", None)
+        if process := adversaries._answers.pop("left", None):
+            process.kill()
+            process.wait()
         if (monitoring := getattr(sys, "monitoring", None)) and monitoring.get_tool(3) is not None:
             monitoring.set_events(3, 0)
             monitoring.free_tool_id(3)
@@ -152,6 +157,9 @@ def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
         ("thread_left_while_timed", "warm", "wrong", "leaves 1 threads running"),
         ("thread_left_while_timed", "host", "wrong", "leaves 1 threads running"),
         ("native_thread_while_timed", "cold", "wrong", "leaves 1 threads running when its call returns, none of them"),
+        ("process_left_while_timed", "cold", "wrong", "leaves a process that it began when its call returns"),
+        ("process_left_while_timed", "host", "wrong", "leaves a process that it began"),
+        ("process_ended_while_timed", "cold", "passed", ""),
         ("once_a_capture", "warm", "wrong", "call 2 of 50 in a CUDA graph adds 0 nodes to it, and the first 1"),
         ("leaves_out_a_fifth", "warm", "wrong", "call 41 of 50 in a CUDA graph adds 0 nodes to it, and the first 1"),
         ("leaves_out_a_fifth", "graph", "wrong", "call 41 of 80"),
@@ -219,6 +227,23 @@ def test_a_thread_that_has_ended_is_none_that_is_left():
     ended.set()
     thread.join()
     assert before.left() is None
+
+
+def test_a_process_that_was_waited_for_is_none_that_is_left():
+    """In a process of its own, as tests begin some."""
+    lines = [
+        "import subprocess",
+        "from triton_vs_tilus.bench.measure.threads import Threads",
+        "before, late = Threads(native=True), Threads()",
+        "subprocess.run(['true'])",
+        "assert before.left() is None",
+        "process = subprocess.Popen(['sleep', '60'])",
+        "assert before.left() == 'leaves a process that it began when its call returns' and late.left() is None",
+        "process.kill()",
+        "process.wait()",
+        "assert before.left() is None",
+    ]
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
 
 
 ADVERSARIES, CHEATS = f"{ROOT}/tests/adversaries.py", f"{ROOT}/examples/candidates/cheats"

@@ -1,7 +1,8 @@
-"""The threads that a contender's calls leave running, which may write a result late, or meddle with whoever comes next.
+"""The threads and processes that a contender's calls leave behind, which may write a result late, or meddle with
+whoever comes next.
 
-Python's own are seen at any time. Others, of a C library or of `pthread_create`, are seen by what Linux lists; CUDA,
-CUPTI, OpenMP and compilers begin such threads too when they are first used.
+Python's own threads are seen at any time. Others, of a C library or of `pthread_create`, are seen by what Linux lists;
+CUDA, CUPTI, OpenMP and compilers begin such threads too when they are first used, and compilers processes.
 """
 
 import os
@@ -14,12 +15,13 @@ ENDING_S = 0.05  # in which Linux takes a thread off its list that was joined
 
 
 class Threads:
-    """The threads of this process as it is made. native: whether those count too that run no Python. Ask for them only
-    after a call that has used every library."""
+    """The threads of this process as it is made. native: whether those count too that run no Python, and whether this
+    process has others that it began. Ask for them only after a call that has used every library."""
 
     def __init__(self, native: bool = False):
         self._frames = _outermost_frames()
         self._tasks = _tasks() if native else None
+        self._may_begin_processes = not native or _has_processes()
 
     def left(self) -> str | None:
         """What was begun since and still runs, in words; None where nothing is."""
@@ -28,6 +30,8 @@ class Threads:
             return f"leaves {len(begun)} threads running when its call returns: {', '.join(names)}"
         if native := self._native():
             return f"leaves {len(native)} threads running when its call returns, none of them Python's"
+        if not self._may_begin_processes and _has_processes():
+            return "leaves a process that it began when its call returns"
         return None
 
     def _begun(self) -> set[int]:
@@ -58,3 +62,12 @@ def _outermost_frames() -> dict[int, FrameType]:
 def _tasks() -> set[str]:
     """The identifiers that Linux has for the threads of this process."""
     return set(os.listdir("/proc/self/task"))
+
+
+def _has_processes() -> bool:
+    """Whether there is a process that this one began, has not waited for, and that is still its own."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
