@@ -544,6 +544,18 @@ def test_a_mode_that_is_left_on_is_found():
     assert seals.broken() is None
 
 
+def test_a_handler_of_signals_is_found():
+    """A process of a contender's own could send one at any time."""
+    seals, before = Seals(), signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    try:
+        broken = seals.broken()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert broken == "replaces what it is measured by: a handler of signals"
+    assert seals.broken() is None
+
+
 def test_every_name_that_is_to_be_sealed_is_there():
     """One that a new version renames would be left out without a word."""
     for module, names in FUNCTIONS.items():

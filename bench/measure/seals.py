@@ -87,6 +87,8 @@ SETTINGS: dict[str, Callable[[], Any]] = {
     "torch.get_default_dtype": torch.get_default_dtype,
     "torch.are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled,
     "torch.backends.cuda.preferred_blas_library": torch.backends.cuda.preferred_blas_library,
+    # Python runs it in whatever is called next, once anybody has sent the signal.
+    "a handler of signals": lambda: [_get_handler(number) for number in _signals],
     "how pickle writes a result": lambda: [kind for kind in copyreg.dispatch_table if kind.__module__.startswith(OWN)],
     "a mode of torch's functions": lambda: [id(mode) for mode in _get_current_function_mode_stack()],
     "a mode of torch's dispatcher": lambda: [id(mode) for mode in _get_current_dispatch_mode_stack()],
@@ -103,6 +105,7 @@ _get_monitors = (
 _get_timers = [
     partial(signal.getitimer, timer) for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 ]
+_signals, _get_handler = sorted(signal.valid_signals()), signal.getsignal
 _count_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
 _get_keys = torch._C._dispatch_tls_local_include_set, torch._C._dispatch_tls_local_exclude_set
 
