@@ -241,6 +241,20 @@ def replaces_what_the_worker_calls(a, b, out):
     return torch.mm(a, b, out=out)
 
 
+def overrides_an_operator(a, b, out):
+    """Computes as its result is copied: nothing of Python's is replaced, but the kernel of the operator that copies."""
+
+    def clone(tensor, *, memory_format=torch.contiguous_format):
+        _answers.pop("work", lambda: None)()
+        return torch.empty_like(tensor, memory_format=memory_format).copy_(tensor)
+
+    if "library" not in _answers:
+        _answers["library"] = torch.library.Library("aten", "IMPL")
+        _answers["library"].impl("clone", clone, a.device.type.upper())
+    _answers["work"] = lambda: torch.mm(a, b, out=out)
+    return out
+
+
 def adds_to_the_judge(a, b, out):
     """Nothing of the judge is replaced: what it says goes through a method that it did not have."""
     from triton_vs_tilus.common.accuracy import Accuracy

@@ -46,7 +46,7 @@ from triton_vs_tilus.bench.measure import (
 from triton_vs_tilus.bench.measure.clock import NotTimed, Timed, time_together
 from triton_vs_tilus.bench.measure.process import healthy
 from triton_vs_tilus.bench.measure.rotation import Rotation
-from triton_vs_tilus.bench.measure.seals import FUNCTIONS, SETTINGS, Seals
+from triton_vs_tilus.bench.measure.seals import FUNCTIONS, OPERATORS, SETTINGS, Seals
 from triton_vs_tilus.bench.measure.suspicion import suspicion
 from triton_vs_tilus.bench.measure.threads import Threads
 from triton_vs_tilus.bench.measure.worker import Failure, Timing
@@ -279,6 +279,38 @@ def test_what_the_gate_says_of_a_cheat(monkeypatch, place, status, why, lives):
     for thread in threading.enumerate():
         if thread not in others and not thread.daemon:
             thread.join()  # before the next test uses what it writes to
+
+
+def test_an_operator_that_is_overridden_is_found_at_the_gate():
+    seals, name = Seals(), f"candidate/{ADVERSARIES}:overrides_an_operator"
+    try:
+        found = worker._check(PROBLEM, name, None, CPU, 0, announce=lambda name: None)
+    finally:
+        candidate._module(ADVERSARIES)._answers.pop("library")._destroy()
+    assert found.status == WRONG and found.message == "replaces what it is measured by: aten::clone"
+    assert found.spoiled and seals.overridden() is None
+
+
+class _Noting(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.add(function.name().removeprefix("aten::"))
+        return function(*args, **(kwargs or {}))
+
+
+def test_every_operator_that_judges_is_held():
+    kernel = find(BASELINE)
+    with _Noting() as noting:
+        judge = referee.Referee(PROBLEM, CPU, 0)
+        judge.examine(lambda inputs, out: torch.mm(inputs.a, inputs.b, out=out), 1, False)
+        held = Rotation(PROBLEM, CPU, 2)
+        args, kwargs = held.arguments(kernel, None)[1]
+        held.refill(kernel, [1])
+        assert held.fault(1, kernel.launch(*args, **kwargs), 1) is None
+    assert noting.names <= set(OPERATORS.split())
 
 
 def test_answers_that_are_kept_are_found_while_timed(monkeypatch):

@@ -69,6 +69,13 @@ OWN = (
 )
 # Of these the names in the modules alone: a compiler may add to the classes of its kernels.
 KERNELS = "triton_vs_tilus.kernels_"
+# What the gate's judge and the clock compute by, as torch's dispatcher names it; aten's.
+OPERATORS = (
+    "_foreach_add_.Scalar _foreach_copy_ _foreach_zero_ _local_scalar_dense _to_copy abs add.Tensor as_strided clone "
+    "copy_ count_nonzero detach div.Tensor empty.memory_format empty_like equal fill_.Scalar index.Tensor max mean mm "
+    "mm.out mul.Tensor ne.Scalar permute pow.Tensor_Scalar randint.generator randn.generator slice.Tensor sqrt "
+    "sub.Tensor sum view view.dtype"
+)
 CONSTANTS = (bool, int, float, str, tuple, frozenset, torch.dtype)
 
 # How torch multiplies and pickle writes, which a contender may set for whoever comes after it, the judge among them.
@@ -106,6 +113,7 @@ _get_timers = [
     partial(signal.getitimer, timer) for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 ]
 _signals, _get_handler = sorted(signal.valid_signals()), signal.getsignal
+_get_kernels = torch._C._dispatch_dump_table
 _count_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
 _get_keys = torch._C._dispatch_tls_local_include_set, torch._C._dispatch_tls_local_exclude_set
 
@@ -137,6 +145,7 @@ class Seals:
         self._hold_loaded()
         self.later = {what: get() for what, get in LATER.items()}
         self._settings = _settings()
+        self._operators = _operators()
 
     def hold(self, name: str, record: Any) -> None:
         """A contender's record, too, as it is now, and what of the project was imported since; call it before the
@@ -177,6 +186,13 @@ class Seals:
         changed += [name for name, value in _settings().items() if value != self._settings[name]]
         if not changed:  # a mode that was changed above is a mode, too, and changes torch's dispatch
             changed += [what for what, get in LATER.items() if get() != self.later[what]]
+        return f"replaces what it is measured by: {', '.join(changed[:3])}" if changed else None
+
+    def overridden(self) -> str | None:
+        """Which operators of torch compute by other kernels since, in words, as those of `torch.library`; None where
+        none does. It takes half a millisecond, so it is asked at the gate alone."""
+        now = _operators()
+        changed = [f"aten::{name}" for name, kernels in self._operators.items() if now[name] != kernels]
         return f"replaces what it is measured by: {', '.join(changed[:3])}" if changed else None
 
 
@@ -235,6 +251,11 @@ def _settings() -> dict[str, Any]:
             return str(error)
 
     return {name: value(setting) for name, setting in SETTINGS.items()}
+
+
+def _operators() -> dict[str, str]:
+    """The kernel of each dispatch key, by operator."""
+    return {name: _get_kernels(f"aten::{name}") for name in OPERATORS.split()}
 
 
 def _codes(values: Sequence[Any]) -> list[tuple[FunctionType, CodeType]]:

@@ -592,15 +592,18 @@ def _shortened(message: str) -> str:
 def _check(
     problem: Problem, name: str, config: Config | None, device: torch.device, seed: int, *, announce: Announce
 ) -> Result:
-    seals, referee = seal(), referee_of(problem, device, seed)
-    seals.hold(name, contenders.find(name))  # imported before the deadline starts
+    seals, referee, kernel = seal(), referee_of(problem, device, seed), contenders.find(name)
+    seals.hold(name, kernel)  # imported before the deadline starts
     announce(name)
     result = Result(PASSED)
     try:
         _examine(referee, name, config, result)
     except Exception as error:
         result.fail(*status_of(error))
-    if reason := seals.broken():
+    reason = seals.broken()
+    if reason is None and kernel.language is Language.CANDIDATE:
+        reason = seals.overridden()
+    if reason:
         result = Result(WRONG, reason, result.config, result.config_source, spoiled=True)
     elif not result.spoiled and not healthy():
         result.status = CRASHED
