@@ -389,6 +389,10 @@ def product(a, b):
 def not_finite(a, b):
     return torch.full((a.shape[0], b.shape[1]), torch.nan, dtype=a.dtype)
 
+def half(a, b):
+    k = a.shape[1] // 2
+    return a[:, :k] @ b[:k]
+
 def raises(a, b):
     raise RuntimeError("it cannot")
 """
@@ -405,7 +409,7 @@ def test_each_task_tells_that_it_begins_and_how_it_went(monkeypatch, tmp_path):
     file.write_text(CANDIDATES)
     within = []
     monkeypatch.setattr(profiled, "recorded", lambda name: within.append(name) or nullcontext())
-    names = [f"candidate/{file}:{function}" for function in ("product", "not_finite", "raises")]
+    names = [f"candidate/{file}:{function}" for function in ("product", "not_finite", "half", "raises")]
     tasks = [Task(number, name, Matmul(4, 16, 32, torch.float32)) for number, name in enumerate(names, 5)]
     told = []
     profiled.launch_all(tasks, torch.device("cpu"), told.append)
@@ -414,9 +418,11 @@ def test_each_task_tells_that_it_begins_and_how_it_went(monkeypatch, tmp_path):
     assert [(outcome.number, outcome.status) for outcome in outcomes] == [
         *[(5, RUNNING), (5, PASSED)],
         *[(6, RUNNING), (6, WRONG)],
-        *[(7, RUNNING), (7, CRASHED)],
+        *[(7, RUNNING), (7, WRONG)],
+        *[(8, RUNNING), (8, CRASHED)],
     ]
-    assert outcomes[3].message == "its output is not finite" and "it cannot" in outcomes[5].message
+    assert outcomes[3].message == "its output is not finite" and "over the bound" in outcomes[5].message
+    assert "it cannot" in outcomes[7].message
     assert within == ["contender 5"]
 
 

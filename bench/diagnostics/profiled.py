@@ -26,6 +26,7 @@ from triton_vs_tilus.bench.measure.worker import status_of
 from triton_vs_tilus.bench.rows.environment import environment
 from triton_vs_tilus.bench.rows.row import PASSED, UNSUPPORTED, WRONG, ProblemRecord
 from triton_vs_tilus.common import tuned
+from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.problem import Problem
 
 WARM_UPS = 2
@@ -80,6 +81,11 @@ def _inputs(problem: Problem, device: torch.device) -> Any:
     return problem.inputs(device)
 
 
+@lru_cache(maxsize=1)
+def _judge(problem: Problem, device: torch.device) -> Judge:
+    return Judge(problem, _inputs(problem, device))
+
+
 def launch(task: Task, device: torch.device) -> Outcome:
     """Launches the contender to warm up, then once recorded. An exception becomes the outcome."""
     try:
@@ -100,9 +106,12 @@ def _launch(task: Task, device: torch.device) -> Outcome:
     call = partial(kernel.launch, *args, **kwargs, out=out, config=config)
     for _ in range(WARM_UPS):
         result = call()
-    # The referee judges results; here only a plainly broken kernel is told apart, whose counters mean nothing.
+    # A kernel that leaves work out moves fewer bytes: its counters mean nothing.
     if not result.isfinite().all():
         return Outcome(task.number, WRONG, "its output is not finite")
+    accuracy = _judge(problem, device).judge(result, kernel.roundings(config))
+    if not accuracy.ok:
+        return Outcome(task.number, WRONG, accuracy.excess)
     with recorded(f"{RANGE} {task.number}"):
         call()
     return Outcome(task.number, PASSED, kernel.note(), None if config is None else asdict(config))
