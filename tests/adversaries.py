@@ -471,6 +471,14 @@ def native_thread_while_timed(a, b, out):
     return _product(a, b, out)
 
 
+def frees_what_others_use(a, b, out):
+    """Well behaved for as long as it is looked at one by one, then who comes next has no memory for its inputs."""
+    _product(a, b, out)
+    if _call_number("frees") == LOOKED_AT + 1:
+        b.untyped_storage().resize_(0)
+    return out
+
+
 def process_left_while_timed(a, b, out):
     """Well behaved for as long as it is looked at one by one, then a process is begun, and stays for who comes next."""
     if _call_number("process") == LOOKED_AT + 1:

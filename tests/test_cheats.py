@@ -77,6 +77,7 @@ def entered(fn: Callable, held: Rotation, kernel: Kernel) -> Timed:
         lambda index, result: held.fault(index, result, 1),
         partial(held.refill, kernel),
         leaves_threads=False,
+        is_whole=held.is_whole,
     )
 
 
@@ -157,6 +158,7 @@ def outcome(monkeypatch, function: Callable, mode: str) -> tuple[str, str]:
         ("thread_left_while_timed", "warm", "wrong", "leaves 1 threads running"),
         ("thread_left_while_timed", "host", "wrong", "leaves 1 threads running"),
         ("native_thread_while_timed", "cold", "wrong", "leaves 1 threads running when its call returns, none of them"),
+        ("frees_what_others_use", "cold", "wrong", "frees or resizes memory that all contenders share"),
         ("process_left_while_timed", "cold", "wrong", "leaves a process that it began when its call returns"),
         ("process_left_while_timed", "host", "wrong", "leaves a process that it began"),
         ("process_ended_while_timed", "cold", "passed", ""),
@@ -354,6 +356,15 @@ def test_a_candidates_tensors_are_no_others():
     lent.kwargs["out"].data = torch.empty(0)
     others = held.arguments(find(BASELINE), None)[1]
     assert held.fault(1, find(BASELINE).launch(*others.args, **others.kwargs), 1) is None
+
+
+@pytest.mark.parametrize("size", [0, 1 << 16])
+def test_memory_that_a_candidate_frees_or_moves_is_missed(size):
+    held, name = Rotation(PROBLEM, CPU, 2), f"candidate/{ADVERSARIES}:honest"
+    lent = held.arguments(find(name), None)[1]
+    assert held.is_whole()
+    lent.kwargs["out"].untyped_storage().resize_(size)
+    assert not held.is_whole()
 
 
 def test_the_gate_lends_each_contender_tensors_of_its_own():

@@ -94,6 +94,7 @@ class Timed:
     fault          of a set's index and a result on it: why it is wrong, or None; None for a function without a result
     refill         enqueues new numbers for the sets of these indices, and outputs that hold no answer
     leaves_threads whether its calls may leave threads running, as those of a compiler do
+    is_whole       whether the memory that all contenders share is still where it was
 
     Raises ValueError without argument sets, or for a set without arguments: data in a closure cannot be rotated.
     """
@@ -104,6 +105,7 @@ class Timed:
     fault: Callable[[int, Tensor], str | None] | None = None
     refill: Callable[[Sequence[int]], None] = lambda sets: None
     leaves_threads: bool = True
+    is_whole: Callable[[], bool] = lambda: True
 
     def __post_init__(self) -> None:
         if not self.argument_sets or not all(a.args or a.kwargs for a in self.argument_sets):
@@ -562,13 +564,15 @@ def judge(timed: Timed, results: Results) -> None:
 
 @contextmanager
 def threads_counted(timed: Timed, native: bool = False) -> Iterator[None]:
-    """Raises NotTimed where a contender leaves threads running that it began inside, and may not. native: as Threads
-    has it. Counts before and after, so nothing of it is in a window inside."""
+    """Raises NotTimed where a contender leaves threads running that it began inside, and may not, or has freed memory
+    that others share. native: as Threads has it. Counts before and after, so nothing of it is in a window inside."""
     if timed.leaves_threads:
         yield
         return
     before = Threads(native)
     yield
+    if not timed.is_whole():  # the next contender would crash
+        raise NotTimed(timed.name, "frees or resizes memory that all contenders share", wrong=True)
     if reason := before.left():
         raise NotTimed(timed.name, reason, wrong=True)
 

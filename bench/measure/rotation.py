@@ -49,6 +49,8 @@ class Rotation:
         self._targets = [targets_of(inputs, problem.laid_out) for inputs in self._inputs]
         self._spoiled = [flat(out) for out in self._outs]
         self._judges: dict[int, Judge] = {}
+        storages = [tensor.untyped_storage() for _, tensor in named_tensors([self._inputs, self._outs])]
+        self._memory = [(storage, storage.data_ptr(), storage.nbytes()) for storage in storages]
 
     def arguments(self, kernel: Kernel, config: Config | None) -> list[Arguments]:
         """The argument sets of a kernel's launch. What a kernel lays out anew is laid out once for all its configs. A
@@ -86,6 +88,10 @@ class Rotation:
         for (_, old), (_, new) in zip(named_tensors(self._arguments[kernel.full_name][index]), anew, strict=True):
             if old.data_ptr() != new.data_ptr():
                 old.data.copy_(new)
+
+    def is_whole(self) -> bool:
+        """Whether the memory of all sets is where it was, and as large: tensors on it may have it freed or moved."""
+        return all(storage.data_ptr() == at and storage.nbytes() == size for storage, at, size in self._memory)
 
     def fault(self, index: int, result: Tensor, roundings: int) -> str | None:
         """Why a result on a set, as it was last filled, is wrong."""
@@ -132,4 +138,5 @@ def timed(name: str, kernel: Kernel, problem: Problem, config: Config | None, de
         fault,
         partial(rotation.refill, kernel),
         leaves_threads=kernel.language is not Language.CANDIDATE,
+        is_whole=rotation.is_whole,
     )
