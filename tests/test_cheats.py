@@ -649,6 +649,19 @@ def test_a_noisy_run_allows_no_time_far_below_an_empty_launch(noise):
     assert suspicion(figures(2.8), floor, noise, None) == ""
 
 
+def test_an_empty_launch_is_as_sure_as_the_noise():
+    """Of so few bytes that a launch alone bounds the time."""
+    floor = FloorRecord(launch_us=3.0, read_us=1.0)
+    assert suspicion(figures(2.95), floor, 0.02, None) == ""
+    assert "faster than an empty launch" in suspicion(figures(2.93), floor, 0.02, None)
+
+
+def test_without_a_floor_the_timeline_and_the_mean_are_asked():
+    assert suspicion(figures(8.0), None, 0.0, 9.2) == ""
+    assert "by the GPU's timeline" in suspicion(figures(8.0), None, 0.0, 9.4)
+    assert "the mean" in suspicion(figures(8.0, 9.7), None, 0.0, None)
+
+
 @pytest.mark.parametrize("file", ["router-nk", "crossover", "skinny-epilogue-bf16", "square-generated", "w4a16-grid"])
 def test_no_recorded_time_is_near_what_is_too_good(file):
     """The limits are for cheats: no honest kernel may come near them."""

@@ -374,7 +374,9 @@ def test_a_tie_is_an_interval_around_1_or_a_lead_within_the_noise():
         for noise, found in verdicts.items():
             found.append(stats.Ratio(value, value - 0.01, value + 0.01).verdict(noise))
     assert verdicts == {0.04: ["faster", "slower"], 0.06: ["tie", "tie"]}
-    assert stats.Ratio(1.5, 1.0, 2.0).verdict(0.0) == "tie"
+    for low, value, high in ((1.0, 1.05, 1.1), (0.99, 1.05, 1.11), (0.9, 0.95, 1.0), (0.89, 0.95, 1.01)):
+        assert stats.Ratio(value, low, high).verdict(0.0) == "tie"
+    assert stats.Ratio(0.75, 0.7, 0.8).verdict(0.25) == "tie"
 
 
 def test_slower_is_said_too_and_the_interval_is_the_same_every_time():
@@ -399,6 +401,18 @@ def test_the_interval_is_the_middle_95_percent_of_the_bootstrap():
     assert (ratio.low, ratio.value, ratio.high) == (low, 14, high)
 
 
+def test_one_bad_round_makes_no_noise():
+    """Else one disturbed round would make a tie of every lead."""
+    baseline, again = [[10.0]] * 6 + [[90.0]], [[10.0]] * 4 + [[9.0], [11.0], [10.0]]
+    assert stats.noise(baseline, again) == 0.0
+    assert stats.noise([[9.0]] * 7, again) == pytest.approx(0.1)
+
+
+def test_fewer_rounds_than_the_least_have_no_95_percent_interval():
+    """The median lies outside of the range of n values where all are above it, or all below."""
+    assert 2 * 0.5**stats.LEAST_ROUNDS <= 0.05 < 2 * 0.5 ** (stats.LEAST_ROUNDS - 1)
+
+
 def test_rounds_that_do_not_pair_are_refused():
     with pytest.raises(ValueError, match="rounds"):
         stats.paired_ratio([[1.0]], [[1.0], [1.0]])
@@ -410,6 +424,8 @@ def test_summary_is_the_median_of_round_medians():
     assert (summary.median_us, summary.samples, summary.rounds) == (5.0, 9, 3)
     # Of 1, 1, 1, 5, 40, 50, 50, 50, 60, whose own median is 40.
     assert (summary.q1_us, summary.q3_us, summary.mean_us) == (1.0, 50.0, pytest.approx(258 / 9))
+    percent = stats.summary([list(range(101))])
+    assert (percent.q1_us, percent.q3_us) == (25.0, 75.0)
 
 
 @pytest.mark.gpu
