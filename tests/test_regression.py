@@ -61,6 +61,25 @@ def test_how_far_two_runs_lie_apart_is_that_of_the_files_that_were_recorded_twic
     assert queries.between_runs("NVIDIA H100") == {}
 
 
+def test_of_several_second_runs_the_one_that_lies_furthest_apart_counts(results):
+    for name, speedup in (("a", 1.08), ("b", 1.212), ("c", 1.3)):
+        for folder, row in (
+            (results / "h200", timed(1.2, 1.19, 1.21)),
+            (results / "h200" / "again", timed(speedup, 1, 2)),
+        ):
+            folder.mkdir(parents=True, exist_ok=True)
+            elsewhere = replace(row.environment, device="NVIDIA H100") if name == "c" else row.environment
+            (folder / f"{name}.jsonl").write_text(to_line(replace(row, environment=elsewhere)))
+    assert queries.between_runs("NVIDIA H200") == {"cold": pytest.approx(0.1)}
+
+
+def test_only_what_passed_in_both_runs_is_a_second_run():
+    one, other = timed(1.2, 1.19, 1.21), timed(1.8, 1.79, 1.81)
+    assert queries.apart([one], [other]) == {"cold": [pytest.approx(0.5)]}
+    failed = replace(other, status="wrong")
+    assert queries.apart([one], [failed]) == queries.apart([failed], [one]) == {}
+
+
 def test_a_config_that_changed_is_no_second_run():
     one, other = timed(1.2, 1.19, 1.21), replace(timed(1.3, 1.29, 1.31), config={"split_k": 99})
     assert queries.apart([one], [one]) == {"cold": [0.0]} and queries.apart([one], [other]) == {}
