@@ -19,6 +19,7 @@ from triton_vs_tilus.bench.rows import queries, regression
 from triton_vs_tilus.bench.rows.journal import Journal, read_rows
 from triton_vs_tilus.bench.rows.row import BASELINE, ONE_CONFIG, FloorRecord, SearchRecord
 from triton_vs_tilus.bench.show import matrix, tables
+from triton_vs_tilus.bench.show.winners import winners_table
 
 
 def text_of(*printed: tables.Table) -> str:
@@ -529,6 +530,24 @@ def test_a_star_is_for_a_lead_beyond_interval_and_noise(leader, noise, marks):
     shown = [line[0] for line in tables.problem_table(made).lines]
     assert sorted(shown) == sorted(f"{each.contender}{mark}" for each, mark in zip(made, marks, strict=True))
     assert shown[-1] == f"{BASELINE}{marks[0]}"
+
+
+def test_the_winners_are_the_fastest_of_each_language_beside_the_baseline():
+    """Not of another run, no control, and none on another kernel's config."""
+    resumed = replace(row("triton/cluster", 1, 5.0), noise={"cold": 0.5})
+    control = replace(row("triton/or.control_fold", 1, 5.0), variant="control_fold")
+    matched = replace(row(f"{FP32}@triton", 1, 5.0), variant="fp32@triton")
+    first = [row(VECTOR, 1, 8.0), row("triton/atomic", 1, 7.0), row(FP32, 1, 9.0), row(), resumed, control, matched]
+    second = [row(VECTOR, 16, 12.0), row(FP32, 16, None, status="wrong"), row(BASELINE, 16)]
+    table = winners_table([*first, *second], "winners")
+    assert table.lines == [
+        ["1", BASELINE, "10.0", ""],
+        ["", "triton/atomic", "7.0", "1.43 *"],
+        ["", FP32, "9.0", "1.11"],
+        ["16", BASELINE, "10.0", ""],
+        ["", VECTOR, "12.0", "0.83"],
+    ]
+    assert table.best == {1, 3} and table.header[:3] == ["T", "fastest of its language", "us (cold)"]
 
 
 def test_a_mark_is_for_those_that_contend_beside_the_baseline():

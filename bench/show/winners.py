@@ -7,17 +7,19 @@ from statistics import geometric_mean
 
 from triton_vs_tilus.bench.rows.answers import Answer, is_kernel
 from triton_vs_tilus.bench.rows.frame import frame
-from triton_vs_tilus.bench.rows.queries import between_runs, contending, leading_timing, leads
+from triton_vs_tilus.bench.rows.queries import between_runs, contending, leading_timing, leads, timed_together
 from triton_vs_tilus.bench.rows.row import ProblemRecord, Row
 from triton_vs_tilus.bench.show.tables import MARKS, Table, extent, mark_fastest, naming, source_of, speedup_cell
 from triton_vs_tilus.common.kernel import LANGUAGES
 
 
 def winners_table(rows: Sequence[Row], title: str) -> Table:
-    """A line per problem and language, the fastest of all marked; the baseline has only its microseconds."""
+    """A line per problem and language, of what was timed together, the fastest of all marked; the baseline has only its
+    microseconds."""
     lead = leading_timing(rows)
     what, labels = naming(rows)[1:]
-    timed = mark_fastest(frame(contending(rows), lead), ["problem"]).sort_values("median_us", kind="stable")
+    rivals = timed_together(contending(rows), lead)
+    timed = mark_fastest(frame(rivals, lead), ["problem"]).sort_values("median_us", kind="stable")
     timed["language"] = timed.language.astype(str).mask(timed.is_baseline, "")
     winners = timed.drop_duplicates(["problem", "language"]).sort_values(
         ["problem", "is_baseline"], ascending=[True, False], kind="stable"
