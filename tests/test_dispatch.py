@@ -168,6 +168,27 @@ def test_of_two_that_won_that_which_gains_more_over_half_and_twice_the_tokens_is
     assert chosen(ROUTER, *entries) == DETERMINISTIC
 
 
+def test_of_tokens_that_were_not_measured_the_nearest_ranks_the_kernels():
+    far = measured(replace(ROUTER, m=256), **{FASTER: 8.0, DETERMINISTIC: 2.0})
+    assert chosen(ROUTER, measured(ROUTER, **{FASTER: 5.0, DETERMINISTIC: 6.0}), far) == FASTER
+
+
+def test_a_kernel_must_have_won_with_these_tokens_and_with_those_whose_config_they_take():
+    def taken(here: float, shared: float, **us: float) -> str | None:
+        entries = measured(replace(ROUTER, m=31), **{FASTER: here}, **us), measured(ROUTER, **{FASTER: shared}, **us)
+        return chosen(replace(ROUTER, m=31), *entries)
+
+    assert taken(5.0, 5.0) == FASTER
+    assert taken(5.0, 11.0) is None and taken(11.0, 5.0) is None
+    assert taken(2.0, 11.0, **{DETERMINISTIC: 8.0}) == DETERMINISTIC  # FASTER gains more over the range, and lost at 16
+
+
+def test_that_the_second_nearest_is_far_does_not_make_the_nearest_far():
+    here = measured(replace(ROUTER, m=31), **{FASTER: 2.0})
+    assert chosen(replace(ROUTER, m=31), here, measured(replace(ROUTER, m=2048), **{FASTER: 2.0})) == FASTER
+    assert chosen(replace(ROUTER, m=30), here, measured(replace(ROUTER, m=4096), **{FASTER: 2.0})) == FASTER
+
+
 def test_what_is_rounded_more_than_once_or_stands_for_a_comparison_is_not_taken():
     here = measured(ROUTER, **{FASTER: 5.0})
     (kernel,) = (kernel for kernel in KERNELS["triton"] if kernel.full_name == FASTER)
@@ -240,6 +261,7 @@ def test_fp32_is_torchs_where_torch_may_round_it(monkeypatch):
     assert chosen(problem, here) == FASTER
     monkeypatch.setattr(dispatch, "rounds_to_tf32", lambda: True)
     assert chosen(problem, here) is None
+    assert chosen(ROUTER, measured(ROUTER, **{FASTER: 5.0})) == FASTER  # of bf16 nothing is rounded to TF32
 
 
 @each_language
