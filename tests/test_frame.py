@@ -5,9 +5,10 @@ import pytest
 from made_rows import FP32, VECTOR, router_rows, row
 from msgspec.structs import replace
 
+from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.frame import frame, geometric_mean
 from triton_vs_tilus.bench.rows.queries import timed_together
-from triton_vs_tilus.bench.rows.row import BASELINE
+from triton_vs_tilus.bench.rows.row import BASELINE, AgainstRecord, FloorRecord
 
 
 def test_a_line_is_a_row_and_a_timing():
@@ -50,10 +51,31 @@ def test_columns_are_the_same_without_rows_and_without_figures():
     assert (untimed.dtypes[numbers] == lines.dtypes[numbers]).all()
 
 
-def test_rows_that_were_timed_together_share_a_measurement():
-    apart = replace(row(VECTOR, 1, 8.0), noise={"cold": 0.5})
-    lines = frame([row(BASELINE, 1), row(FP32, 1, 9.0), apart], "cold")
-    assert lines.measurement.tolist() == [0, 0, 1]
+def test_figures_of_the_run_stand_beside_a_timing(monkeypatch):
+    """The noise is of the baseline in that run; the least lead is of two runs where those lie further apart."""
+    monkeypatch.setattr(queries, "between_runs", lambda device: {"cold": 0.05, "host": 0.001})
+    made = row(VECTOR, 1, 8.0, timings=("cold", "host"))
+    del made.floor["host"]
+    made = replace(made, against={"cold": AgainstRecord(contender=FP32, ratio=1.10, low=1.05, high=1.15)})
+    cold, host = frame([made]).itertuples()
+    assert (cold.net_us, cold.noise, cold.least_lead) == (6.0, 0.004, 0.05)
+    assert (cold.against, cold.against_low, cold.against_high) == (1.10, 1.05, 1.15)
+    assert (host.noise, host.least_lead) == (0.004, 0.004) and pd.isna([host.net_us, host.against]).all()
+
+
+@pytest.mark.parametrize(
+    "readings",
+    [
+        {"noise": {"cold": 0.5}},
+        {"floor": {"cold": FloorRecord(launch_us=2.1, read_us=5.0)}},
+        {"clocks": replace(row().clocks, sm_mhz=[1965, 1975])},
+    ],
+    ids=lambda readings: next(iter(readings)),
+)
+def test_rows_that_were_timed_together_share_a_measurement(readings):
+    apart = replace(row(VECTOR, 1, 8.0), **readings)
+    lines = frame([row(BASELINE, 1), row(FP32, 1, 9.0), apart, row(BASELINE, 16)], "cold")
+    assert lines.measurement.tolist() == [0, 0, 1, 2]
 
 
 def test_of_a_problem_the_last_run_with_its_baseline_is_asked():
