@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from made_rows import row
@@ -142,6 +143,19 @@ def test_of_two_measurements_that_with_more_kernels_counts_then_that_of_its_own_
     for others, rows in ((own[:2], "many"), (own, "others"), (matched, "others")):
         (entry,) = times.measured({Path("many.jsonl"): many, Path("others.jsonl"): others})
         assert entry["rows"] == rows
+
+
+def test_of_measurements_alike_that_of_more_rounds_counts_then_the_later():
+    def run(rounds: int, day: int) -> list[Row]:
+        made = [row(name, us=5.0) for name in (BASELINE, FASTER, DETERMINISTIC)]
+        for each in made:
+            each.timing["cold"].rounds = rounds
+        return [msgspec.structs.replace(each, time=f"2026-11-{day}T08:00:00+00:00") for each in made]
+
+    for one, other in ((run(60, 21), run(30, 22)), (run(30, 22), run(30, 21))):
+        for files in ({"one": one, "other": other}, {"other": other, "one": one}):
+            (entry,) = times.measured({Path(f"{name}.jsonl"): rows for name, rows in files.items()})
+            assert entry["rows"] == "one"
 
 
 def test_the_farther_the_measured_problem_the_more_it_must_have_won_by():
