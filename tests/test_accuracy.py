@@ -48,6 +48,21 @@ def test_a_serial_sum_in_place_may_round_and_may_not_leave_out_8_of_7168_product
     assert not judge.judge(summed(7168 - 8), roundings=split).ok
 
 
+def test_one_wrong_element_of_many_fails_though_the_rms_hides_it():
+    """Each bound holds by itself, and what is told is the one that is broken."""
+    problem = Matmul(64, 256, 64)
+    judge = Judge(problem, problem.inputs("cpu"))
+    bounds = judge.judge(judge.torch_answer)
+    wrong, shifted, unwritten = (judge.reference.clone() for _ in range(3))
+    wrong[5, 7] += 1.1 * bounds.bound
+    shifted += 1.1 * bounds.rms_bound
+    unwritten[5, 7] = float("nan")
+    one, all_of_them, none = map(judge.judge, (wrong, shifted, unwritten))
+    assert not one.ok and one.rms < one.rms_bound and one.excess.startswith("error ")
+    assert not all_of_them.ok and all_of_them.error < all_of_them.bound and all_of_them.excess.startswith("rms error ")
+    assert not none.ok and none.excess.startswith("error nan is over the bound")
+
+
 @pytest.mark.parametrize("m, holds", [(2, False), (256, True)])
 def test_the_rms_of_few_elements_is_not_held_against_them(m, holds):
     """Every element at 0.9 of the bound for the largest error, as no more than one of many is by chance."""
@@ -131,3 +146,12 @@ def test_inputs_are_the_same_every_time_and_laid_out_as_asked(problem):
     assert stored.is_contiguous() and once.b.shape == (problem.k, problem.n)
     if problem.m * problem.k > 8:
         assert not torch.equal(once.a, problem.inputs("cpu", seed=4).a)
+
+
+def test_work_and_bytes_of_a_product_are_counted_by_hand():
+    """[2, 5] by [5, 3]: 30 multiply-adds; 10, 15 and 6 elements, and 3 of a bias."""
+    problem = Matmul(2, 3, 5)
+    assert (problem.flops, problem.least_bytes) == (60, 2 * (10 + 15 + 6))
+    fused = Matmul(2, 3, 5, out_dtype=torch.float32, epilogue=Epilogue.BIAS_RELU)
+    assert (fused.flops, fused.least_bytes) == (60, 2 * (10 + 15 + 3) + 4 * 6)
+    assert Matmul(2, 3, 5, torch.float32).least_bytes == 4 * (10 + 15 + 6)

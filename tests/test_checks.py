@@ -74,6 +74,16 @@ BAD = {
         ValueError,
         r"a is a view that negates as it is read; accepted: a\.resolve_neg\(\)",
     ),
+    "bias a negated view": (
+        lambda d: {"epilogue": Epilogue.BIAS, "bias": torch._neg_view(tensor(N, device=d))},
+        ValueError,
+        r"bias is a view that negates as it is read; accepted: bias\.resolve_neg\(\)",
+    ),
+    "out a negated view": (
+        lambda d: {"out": torch._neg_view(tensor(M, N, device=d))},
+        ValueError,
+        r"out is a view that negates as it is read; accepted: out\.resolve_neg\(\)",
+    ),
     "epilogue by name": (lambda d: {"epilogue": "relu"}, TypeError, "epilogue is 'relu'; accepted"),
     "bias missing": (lambda d: {"epilogue": Epilogue.BIAS_RELU}, ValueError, r"bias is None; accepted.*\(16,\)"),
     "bias not asked for": (lambda d: {"bias": tensor(N, device=d)}, ValueError, "bias has shape.*accepted: None"),
@@ -108,6 +118,11 @@ BAD = {
         ValueError,
         r"out has strides \(0, 1\)",
     ),
+    "out in memory of the bias": (
+        lambda d: {"epilogue": Epilogue.BIAS, "out": (out := tensor(M, N, device=d)), "bias": out[0]},
+        ValueError,
+        "out at .* shares memory with bias at .*; accepted: memory of its own",
+    ),
     "out_dtype int": (lambda d: {"out_dtype": torch.int32}, TypeError, "out_dtype is torch.int32"),
 }
 
@@ -131,6 +146,17 @@ def test_an_operand_on_another_device_is_refused(name, device):
     given = {each: held if each == name else held.to(device) for each, held in given.items()}
     with pytest.raises(ValueError, match=f"{name} is on cpu; accepted: the device of a, cuda:0"):
         checks.matmul_problem(**given, epilogue=Epilogue.BIAS, out_dtype=None)
+
+
+def test_the_stride_of_a_dimension_of_size_1_refuses_nothing(device):
+    """torch leaves it open: that of one row, of one column, of one element."""
+    memory = tensor(K, device=device)
+    row, column, element = (memory.as_strided(*lying) for lying in (((1, K), (3, 1)), ((M, 1), (1, 5)), ((1,), (2,))))
+    assert checks.matmul_problem(row, tensor(K, N, device=device), **ABSENT) == Matmul(1, N, K)
+    assert checks.matmul_problem(column, tensor(1, N, device=device), **ABSENT) == Matmul(M, N, 1)
+    given = {**ABSENT, "epilogue": Epilogue.BIAS, "bias": element}
+    found = checks.matmul_problem(tensor(M, K, device=device), tensor(K, 1, device=device), **given)
+    assert found == Matmul(M, 1, K, layout=Layout.NK, epilogue=Epilogue.BIAS)
 
 
 class Refused(Exception):
