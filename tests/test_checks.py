@@ -345,6 +345,8 @@ def test_memory_is_told_apart_as_addresses_do():
             assert not checks.overlaps_itself(view), view.stride()
     single = memory[:1].view(1, 1)
     assert [checks.overlaps_itself(single.expand(shape)) for shape in ((1, 3), (3, 1), (1, 1))] == [True, True, False]
+    for shape, strides in (((1, 3), (0, 1)), ((3, 1), (1, 0))):  # the 0 is of what is there once
+        assert not checks.overlaps_itself(memory.as_strided(shape, strides))
     for one, other in itertools.combinations(views, 2):
         here, there = addresses[id(one)], addresses[id(other)]
         if not set(here).isdisjoint(there):
@@ -381,6 +383,17 @@ def test_a_block_has_at_most_32_warps(kernel, num_warps):
     assert kernel.supports(problem, config) == (
         f"num_warps is {num_warps}; accepted: 1 to 32, as a block has 1024 threads at most"
     )
+
+
+@each_kernel
+def test_a_config_holds_what_its_fields_say(kernel):
+    """True is equal to 1, and as a number no split."""
+    config = kernel.default_config(Matmul(M, N, K))
+    checks.check_config(kernel, config)
+    with pytest.raises(TypeError, match=r"config\.split_k is True, bool; accepted: int"):
+        checks.check_config(kernel, replace(config, split_k=True))
+    with pytest.raises(TypeError, match=rf"accepted: {kernel.config_type.__name__} or None"):
+        checks.check_config(kernel, tuple(vars(config).values()))
 
 
 @pytest.mark.parametrize("language", ["triton", "tilus"])
