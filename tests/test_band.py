@@ -20,9 +20,10 @@ from triton_vs_tilus.bench.diagnostics.resources import Task
 from triton_vs_tilus.bench.measure.process import Children, Died
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
+from triton_vs_tilus.common.plan import contiguous
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.space import tiles
-from triton_vs_tilus.kernels_triton import configs
+from triton_vs_tilus.kernels_triton import configs, launching
 
 KERNELS = [kernel for kernel in kernels_triton.KERNELS if issubclass(kernel.config_type, configs.BandConfig)]
 PLAIN = {"swap": False, "tma": False, "sliced": False}
@@ -95,6 +96,26 @@ def test_what_tma_cannot_address_is_refused_or_loaded_by_pointers(device, monkey
     monkeypatch.setattr("triton_vs_tilus.common.tuned.pick", lambda *_: (config, "tuned"))
     out = kernel.launch(wide[:, :160], inputs.b)
     cases.assert_right(kernel, problem, Judge(problem, inputs), out, config)
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_tma_addresses_what_has_every_row_at_a_multiple_of_16_bytes(layout):
+    """A config of the tables does without it where either operand lies otherwise."""
+    problem = Matmul(4, 32, 160, layout=layout)
+    config = configs.BandConfig(16, 32, 64, 1, 4, 3, tma=True)
+    kernel = contenders.find("triton/decompose_k.vector")
+    row_of_b = "stride_bn" if layout is Layout.NK else "stride_bk"
+    for name, right, wrong in (
+        ("stride_am", 168, 164),
+        (row_of_b, 168, 164),
+        ("align_a", 16, 8),
+        ("align_b", 16, 8),
+    ):
+        lying, lying_off = (contiguous(problem)._replace(**{name: value}) for value in (right, wrong))
+        assert launching.by_pointers(kernel, problem, config, lying) == config, name
+        assert launching.by_pointers(kernel, problem, config, lying_off) == replace(config, tma=False), name
+    fp32 = Matmul(4, 32, 160, torch.float32, layout=layout)
+    assert launching.addressable(fp32, contiguous(fp32)._replace(stride_am=164))
 
 
 def test_tma_reads_what_is_allocated_where_other_operands_were(device):

@@ -13,7 +13,9 @@ from triton_vs_tilus.common import call, checks
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import too_many_blocks
+from triton_vs_tilus.common.plan import contiguous
 from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.kernels_tilus.launching import beyond_offsets
 
 M, N, K = 8, 16, 64
 BF16 = torch.bfloat16
@@ -245,6 +247,17 @@ def test_rows_that_offsets_do_not_reach_are_refused(kernel, name, far_memory):
     accepted = "fewer than 2147483648 elements, gaps included"
     with pytest.raises(ValueError, match=rf"{name} has \d+ rows, {apart + 16} elements apart; accepted: {accepted}"):
         kernel.launch(**tensors, epilogue=Epilogue.RELU)
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_rows_of_every_operand_end_within_int32(layout):
+    problem = Matmul(M, N, K, layout=layout)
+    of_b = ("b.T", "stride_bn", N) if layout is Layout.NK else ("b", "stride_bk", K)
+    for name, stride, rows in (("a", "stride_am", M), of_b, ("out", "stride_cm", M), ("out.T", "stride_cn", N)):
+        least = (1 << 31) // rows
+        lying = [contiguous(problem)._replace(**{stride: apart}) for apart in (least - 1, least)]
+        found = f"{name} has {rows} rows, {least} elements apart; accepted: fewer than 2147483648 elements, "
+        assert [beyond_offsets(problem, placement) for placement in lying] == [None, f"{found}gaps included"]
 
 
 @pytest.mark.gpu  # it takes 16 GiB, ...
