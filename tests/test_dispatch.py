@@ -219,6 +219,14 @@ def test_up_to_64_tokens_what_is_smaller_than_the_measured_is_one_unit_away_at_m
         assert chosen(replace(here, n=512, k=2048), measured(here, **{FASTER: 8.3})) is None
 
 
+@pytest.mark.parametrize("change", [{"m": 64}, {"m": 1024}, {"n": 64}, {"k": 1792}], ids=str)
+def test_four_times_a_size_is_two_units_away(change):
+    """Of many tokens, more or fewer, and of a smaller weight."""
+    many = replace(ROUTER, m=256)
+    for us, taken in ((9.1, None), (8.9, FASTER)):  # 1.11 times as fast is asked for
+        assert chosen(replace(many, **change), measured(many, **{FASTER: us})) == taken
+
+
 def test_a_weight_much_larger_than_any_that_was_measured_is_torchs():
     here = measured(ROUTER, **{FASTER: 5.0})
     assert chosen(replace(ROUTER, n=512), here) == FASTER
@@ -230,6 +238,24 @@ def test_between_two_measured_problems_a_kernel_must_have_won_at_both():
     won, lost = measured(ROUTER, **{FASTER: 5.0}), measured(replace(ROUTER, k=4096), **{FASTER: 11.0})
     assert chosen(ROUTER, won, lost) == FASTER
     assert chosen(between, won, lost) is None
+
+
+def test_no_more_than_the_two_nearest_measured_problems_are_asked():
+    won = [measured(replace(ROUTER, k=k), **{FASTER: 5.0}) for k in (4096, 7168)]
+    assert chosen(replace(ROUTER, k=6000), *won, measured(replace(ROUTER, k=14336), **{FASTER: 11.0})) == FASTER
+
+
+@pytest.mark.parametrize(("asked", "shared", "taken"), [(5.0, 5.0, FASTER), (5.0, 11.0, None), (11.0, 5.0, None)])
+def test_a_kernel_must_have_won_with_these_tokens_and_with_those_whose_config_they_share(asked, shared, taken):
+    problem = replace(ROUTER, m=20)
+    assert chosen(problem, measured(problem, **{FASTER: asked}), measured(ROUTER, **{FASTER: shared})) == taken
+
+
+def test_a_kernel_that_cannot_run_the_problem_leaves_it_to_the_next():
+    here = measured(ROUTER, **{FASTER: 5.0, DETERMINISTIC: 7.0})
+    kernels = {kernel.full_name: kernel for kernel in KERNELS["triton"]}
+    refusing = replace(kernels[FASTER], supports=lambda problem, config: None if config else "not these")
+    assert choose([refusing, kernels[DETERMINISTIC]], ROUTER, "h200", measured=[here]).kernel is kernels[DETERMINISTIC]
 
 
 def test_another_layout_or_dtype_tells_nothing():
@@ -261,7 +287,7 @@ def test_a_config_that_only_the_shared_tokens_can_run_is_not_taken(monkeypatch):
     assert taken == [8, 16]
 
 
-@pytest.mark.parametrize("block_m, group_m, taken", [(64, 2, 2), (16, 8, 4), (16, 4, 4)])
+@pytest.mark.parametrize("block_m, group_m, taken", [(64, 2, 2), (16, 8, 4), (16, 4, 4), (256, 8, 8)])
 def test_half_of_the_shared_tokens_are_walked_in_groups_too_of_two_rows_at_least(monkeypatch, block_m, group_m, taken):
     def config_of(kernel, m):
         return replace(kernel.default_config(ROUTER), block_m=block_m, group_m=group_m)

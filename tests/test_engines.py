@@ -22,7 +22,7 @@ from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.checks import matmul_problem
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.kernel import MatmulConfig
-from triton_vs_tilus.common.plan import contiguous, placement_of
+from triton_vs_tilus.common.plan import Placement, Plan, Slot, contiguous, placement_of
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import band, cluster, configs, data_parallel, decompose_k, stream_k
 from triton_vs_tilus.kernels_tilus.configs import BandConfig
@@ -166,6 +166,20 @@ def test_a_single_column_is_contiguous_whatever_its_stride():
         problem = Matmul(8, 1, 64)
         placement = placement_of(problem, None, torch.ones(64, 1, dtype=BF16), None, out)
         assert placement.out_is_contiguous(problem) is contiguous_rows
+
+
+def test_a_placement_has_the_strides_and_the_alignment_of_each_tensor_and_a_plan_its_dtype():
+    problem = Matmul(8, 16, 32, out_dtype=FP32)
+    memory = torch.zeros(2048, dtype=BF16)
+    lying = {(8, 32): (40, 1), (32, 16): (24, 1), (16,): (1,), (8, 16): (16, 128)}
+    tensors = [memory.as_strided(*each, 1 << place) for place, each in enumerate(lying.items())]
+    placement = placement_of(problem, *tensors)
+    assert placement == Placement(40, 24, 1, 16, 128, 2, 4, 8, 16)
+    assert not placement.out_is_contiguous(problem) and contiguous(problem).out_is_contiguous(problem)
+    plan = Plan(problem, placement, (), read_as={Slot.A: torch.int32})
+    slots = [Slot.A, Slot.B, Slot.BIAS, Slot.C, Slot.SCRATCH, Slot.COUNTERS, Slot.SUMS]
+    assert [plan.alignment_of(slot) for slot in slots] == [2, 4, 8, 16, 32, 32, 32]
+    assert [plan.dtype_of(slot) for slot in slots] == [torch.int32, BF16, BF16, FP32, FP32, torch.int32, FP32]
 
 
 @pytest.mark.parametrize("elements", [1, 2, 4])
