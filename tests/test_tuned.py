@@ -162,6 +162,15 @@ def test_the_users_entries_lie_over_the_shipped_ones(tuned_tables):
     assert splits("a-gpu") == {16: 2, 32: 8, 64: 8}
 
 
+def test_entries_stand_by_layout_and_dtype_then_by_n_k_and_m_however_they_came(tuned_tables):
+    in_order = [Matmul(32, 16, 64), Matmul(8, 64, 32), Matmul(16, 64, 32)]
+    in_order += [Matmul(1, 1, 1, torch.float32), Matmul(1, 1, 1, layout=Layout.NK)]
+    for problem in reversed(in_order):
+        path = tuned.write("a-gpu", [(KERNEL.full_name, entry(problem, 2))], shipped=True)
+    listed = json.loads(path.read_text())[KERNEL.full_name]
+    assert [each["problem"] for each in listed] == [problem.key for problem in in_order]
+
+
 def test_where_the_users_table_is(monkeypatch, tmp_path):
     monkeypatch.setenv(tuned.DATA_VARIABLE, str(tmp_path))
     assert tuned.path_of("a-gpu", shipped=False) == tmp_path / "tuned" / "a-gpu.json"
