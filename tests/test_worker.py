@@ -114,7 +114,7 @@ def test_who_keeps_a_spoiled_process_alive_helps_nobody():
     in_turn = [name for pair in helped.items() for name in pair]
     rows = rows_of(in_turn, Options(device="cpu", deadline_s=30.0), PROBLEM)
     for helper, accomplice in helped.items():
-        assert rows[helper].status == WRONG and "measured by: Accuracy.ok" in rows[helper].message
+        assert rows[helper].status == WRONG and "Accuracy.ok" in rows[helper].message
         assert rows[accomplice].status == WRONG and "over the bound" in rows[accomplice].message
 
 
