@@ -112,7 +112,8 @@ _get_monitors = (
 _get_timers = [
     partial(signal.getitimer, timer) for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 ]
-_signals, _get_handler = sorted(signal.valid_signals()), signal.getsignal
+_signals: list[int] = sorted(signal.valid_signals())
+_get_handler: Callable[[int], Any] = signal.getsignal
 _get_kernels = torch._C._dispatch_dump_table
 _count_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
 _get_keys = torch._C._dispatch_tls_local_include_set, torch._C._dispatch_tls_local_exclude_set
