@@ -446,6 +446,7 @@ def test_the_splits_that_won(message, winner, verdict):
     [
         ("fp16 matches", 1.30, 1.28, CONFIRMED),
         ("fp16 matches", 1.30, 1.10, CONTRADICTED),
+        ("fp16 matches", 1.10, 1.30, CONTRADICTED),
         ("fp16 matches", 2.08, 2.00, CONFIRMED),
         ("fp32 has less", 1.30, 1.10, CONFIRMED),
         ("fp32 has less", 1.30, 1.37, CONTRADICTED),
@@ -541,9 +542,10 @@ def test_tiles_are_told_of_searched_configs_alone():
     for made in rows:
         made.config = made.config and made.config | (large if made.problem.m == 64 else small)
     assert judged("Small M = N", rows).verdict == CONFIRMED
-    nearest = [replace(made, config_source="nearest") for made in rows]
-    assert judged("Small M = N", nearest).verdict == NO_ROWS
-    assert judged("Small M = N", [*nearest[:8], *rows[8:]]).verdict == FEW_ROWS
+    for source in ("nearest", "stale"):
+        others = [replace(made, config_source=source) for made in rows]
+        assert judged("Small M = N", others).verdict == NO_ROWS
+        assert judged("Small M = N", [*others[:8], *rows[8:]]).verdict == FEW_ROWS
     at_64 = [made for made in rows if made.problem.m == 64 and made.config]
     for count, verdict in ((1, CONFIRMED), (4, CONTRADICTED)):
         for made in at_64[:count]:
@@ -636,14 +638,19 @@ def test_a_given_split_is_named_by_a_pattern_that_asks_for_one():
     assert found == {"triton/*": {ATOMIC}, "triton/*@s*": {f"{ATOMIC}@s4"}}
 
 
+def over_baseline(speedup: float):
+    """The figures of a contender that is so many times as fast as torch.mm, which takes 10 us."""
+    interval = {"speedup_low": speedup - 0.01, "speedup_high": speedup + 0.01}
+    return {"speedup": speedup, "median_us": 10.0 / speedup, **interval}
+
+
 def test_where_splitting_stops_paying():
     rows = on_suite("crossover", {listed.VECTOR: 1.0})
     assert by_rule("Decompose-K does not pay", rows).verdict == CONTRADICTED
     for made in rows:
         if made.contender == listed.VECTOR:
             speedup = 1.3 if made.problem.m <= 256 and made.problem.k >= 2048 else 0.8
-            figures = {"speedup_low": speedup - 0.01, "speedup_high": speedup + 0.01, "median_us": 10.0 / speedup}
-            made.timing["cold"] = replace(made.timing["cold"], speedup=speedup, **figures)
+            made.timing["cold"] = replace(made.timing["cold"], **over_baseline(speedup))
     finding = by_rule("Decompose-K does not pay", rows)
     told = "at K = 8192 ahead of torch.mm up to M = N = 256, at M = N = 64 from K = 2048"
     assert finding == Finding(told, CONFIRMED, 19)
@@ -654,14 +661,25 @@ def test_where_splitting_stops_paying():
     assert judged("Decompose-K does not pay", rows).verdict == NOT_TESTABLE
 
 
+@pytest.mark.parametrize("end", ["m", "k"])
+def test_a_split_that_pays_at_an_end_contradicts_the_crossover(end):
+    rows = on_suite("crossover", {listed.VECTOR: 1.3})
+    for made in rows:
+        problem = made.problem
+        if made.contender == listed.VECTOR and (problem.k < 2048 if end == "m" else problem.m > 256):
+            made.timing["cold"] = replace(made.timing["cold"], **over_baseline(0.8))
+    assert by_rule("Decompose-K does not pay", rows).verdict == CONTRADICTED
+
+
 @pytest.mark.parametrize("ahead", [(32, 8192), (64, 16384)], ids=["at no K", "at no M = N"])
 def test_splitting_pays_between_the_ends_in_size_and_in_depth(ahead):
     rows = on_suite("crossover", {listed.VECTOR: 0.8})
     assert ahead in {(made.problem.m, made.problem.k) for made in rows}
     for made in rows:
         if made.contender == listed.VECTOR and (made.problem.m, made.problem.k) == ahead:
-            made.timing["cold"] = replace(made.timing["cold"], speedup=1.3, speedup_low=1.29, speedup_high=1.31)
-    assert by_rule("Decompose-K does not pay", rows).verdict == CONTRADICTED
+            made.timing["cold"] = replace(made.timing["cold"], **over_baseline(1.3))
+    finding = by_rule("Decompose-K does not pay", rows)
+    assert finding.verdict == CONTRADICTED and len(re.findall("ahead at no", finding.measured)) == 1
 
 
 @pytest.mark.parametrize(
@@ -685,6 +703,16 @@ def test_a_k_that_divides_poorly_is_told_with_the_command_that_records_it():
     assert judged("Where K divides poorly", []) == Finding("`python bench/record.py uneven-k-published`", NOT_RECORDED)
 
 
+def stages_of(whole: float, product: float, problem: Matmul) -> list[Stage]:
+    """Of the study's kernel at 64 splits, microseconds; torch.mm takes 10."""
+    made, name = [], f"{VECTOR}@s64"
+    for stage, contender, us in (("whole", BASELINE, 10.0), ("whole", name, whole), ("product", name, product)):
+        timed = row(contender, us=us, workload="shape", problem=problem)
+        shared = {field: getattr(timed, field) for field in Stage.__struct_fields__ if hasattr(timed, field)}
+        made.append(Stage(**shared, stage=stage, launch=contender))
+    return made
+
+
 @pytest.mark.parametrize(
     ("whole", "product", "verdict"),
     [
@@ -695,14 +723,14 @@ def test_a_k_that_divides_poorly_is_told_with_the_command_that_records_it():
     ],
 )
 def test_whether_a_dominating_buffer_pays(whole, product, verdict):
-    rows, name = [], f"{VECTOR}@s64"
-    for stage, contender, us in (("whole", BASELINE, 10.0), ("whole", name, whole), ("product", name, product)):
-        made = row(contender, us=us, workload="shape")
-        shared = {field: getattr(made, field) for field in Stage.__struct_fields__ if hasattr(made, field)}
-        rows.append(Stage(**shared, stage=stage, launch=contender))
-    found = judged("Where its buffer", [], stages=rows)
+    found = judged("Where its buffer", [], stages=stages_of(whole, product, Matmul(16, 256, 7168)))
     assert found.verdict == verdict
     assert f"the buffer {2 * (whole - product):.1f} of {whole:.1f} us, torch/mm 10.0" in found.measured
+
+
+def test_a_dominating_buffer_has_to_cost_the_lead_wherever_it_is():
+    rows = [*stages_of(12.0, 8.0, Matmul(1, 256, 7168)), *stages_of(9.0, 6.0, Matmul(2, 256, 7168))]
+    assert judged("Where its buffer", [], stages=rows).verdict == CONTRADICTED
 
 
 def test_splits_one_against_another():
@@ -828,7 +856,7 @@ def test_figures_of_a_gpu_take_rows_of_one():
     [
         ((8, 4, 8, 4, 8, 4), 6.0, "split 8 on 3, split 4 on 3", CONFIRMED),  # as many as any other
         ((8, 4, 8, 4, 4, 4), 6.0, "split 4 on 4, split 8 on 2", CONTRADICTED),
-        ((4, 4, 4, 4, 4, 4), 5.05, "split 4 on 6, split 8 on 6", CONFIRMED),  # 1 %: the intervals overlap
+        ((4, 4, 4, 4, 4, 4), 5.08, "split 4 on 6, split 8 on 6", CONFIRMED),  # 1.6 %: the intervals overlap
     ],
 )
 def test_a_best_split_is_the_fastest_or_joint_fastest_as_often_as_any_other(best, other_us, told, verdict):
@@ -1015,11 +1043,15 @@ def test_whether_atomics_come_in_one_order(equal, verdict):
 @pytest.mark.parametrize(("unsplit", "verdict"), [(0, CONFIRMED), (64, CONTRADICTED)])
 def test_whether_one_split_has_a_semaphore(unsplit, verdict):
     rows = [
-        replace(row(f"{listed.V5}@s{split}", us=8.0), config={"split_k": split}, workspace_bytes=size)
-        for split, size in ((1, unsplit), (4, 64))
+        replace(
+            row(f"{listed.V5}@s{split}", us=8.0, problem=Matmul(m, 256, 7168)),
+            config={"split_k": split},
+            workspace_bytes=size,
+        )
+        for m, split, size in ((1, 1, unsplit), (2, 1, 0), (1, 4, 64))
     ]
-    assert judged("Only where there is more", rows) == Finding(f"up to {unsplit} bytes, on 1 rows", verdict)
-    assert judged("Only where there is more", rows[1:]) == Finding("no rows of one split", NO_ROWS)
+    assert judged("Only where there is more", rows) == Finding(f"up to {unsplit} bytes, on 2 rows", verdict)
+    assert judged("Only where there is more", rows[2:]) == Finding("no rows of one split", NO_ROWS)
 
 
 @pytest.mark.parametrize(("block_k", "verdict"), [(64, CONTRADICTED), (8192, CONFIRMED)])
