@@ -123,7 +123,8 @@ def test_what_fell_is_searched_again_by_one_command_a_pair():
 @pytest.fixture
 def history(tuned_tables, monkeypatch, tmp_path):
     """A repository with 2 tables in its history, and a third that is not committed. Returns their fingerprints."""
-    monkeypatch.setattr(audit, "ROOT", tmp_path)
+    for module in (audit, environment):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
 
     def git(*words: str) -> None:
         identity = ("-c", "user.name=a", "-c", "user.email=a@b")
@@ -151,16 +152,15 @@ def test_the_text_of_code_is_that_of_one_python():
     assert sources._dump(tree) == f"Module(body=[{of_f}, {of_a}], type_ignores=[])"
 
 
-def test_a_repository_around_the_package_is_not_its_own(history, tuned_tables, monkeypatch, tmp_path):
+def test_a_repository_around_the_package_is_not_its_own(history, tuned_tables, monkeypatch):
     """That of an application whose virtual environment lies in its checkout."""
     monkeypatch.delenv("SOURCE_REVISION", raising=False)
-    monkeypatch.setattr(environment, "ROOT", tmp_path)
     assert str(environment._revision()).endswith("+")
     for module in (audit, environment):
         monkeypatch.setattr(module, "ROOT", tuned_tables)
     assert environment._revision() is None
     with pytest.raises(RuntimeError, match="git rev-list"):
-        audit._git("rev-list", "--all")
+        environment.git("rev-list", "--all")
 
 
 def test_a_rows_table_is_found_in_git(history, tuned_tables):

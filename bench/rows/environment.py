@@ -69,11 +69,20 @@ def _revision() -> str | None:
     if revision := os.environ.get("SOURCE_REVISION"):
         return revision
 
-    def git(*words: str) -> str:
-        command = ["git", "-C", str(ROOT), "--git-dir", ".git", *words]  # no repository around an installed package
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    def said(*words: str) -> str:
+        return git(*words).decode().strip()
 
     try:
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
-    except (OSError, subprocess.CalledProcessError):
+        return said("rev-parse", "--short=12", "HEAD") + ("+" if said("status", "--porcelain", "-uno") else "")
+    except RuntimeError:
         return None
+
+
+def git(*words: str) -> bytes:
+    """What git says of this checkout, and of no repository around an installed package. Raises RuntimeError outside of
+    a checkout."""
+    command = ["git", "-C", str(ROOT), "--git-dir", ".git", *words]
+    try:
+        return subprocess.run(command, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise RuntimeError(f"git {' '.join(words[:2])}: {error}") from error

@@ -1,13 +1,13 @@
 """What is wrong with the tuned tables and the recorded rows, as far as they tell by themselves."""
 
 import hashlib
-import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 
 from triton_vs_tilus.bench import ROOT, contenders
 from triton_vs_tilus.bench.ops import OPS
+from triton_vs_tilus.bench.rows.environment import git
 from triton_vs_tilus.bench.rows.queries import leading_timing, passed
 from triton_vs_tilus.bench.rows.row import Row
 from triton_vs_tilus.bench.sources import is_stale
@@ -159,8 +159,8 @@ def tables_in_git(slug: str) -> set[str]:
 
 def _committed(slug: str) -> list[bytes]:
     path = tuned.path_of(slug, shipped=True).resolve().relative_to(ROOT)
-    listed = _git("rev-list", "--objects", "--all", "--", str(path)).decode().splitlines()
-    return [_git("cat-file", "blob", line.split()[0]) for line in listed if line.endswith(f" {path}")]
+    listed = git("rev-list", "--objects", "--all", "--", str(path)).decode().splitlines()
+    return [git("cat-file", "blob", line.split()[0]) for line in listed if line.endswith(f" {path}")]
 
 
 def not_in_git(rows: Iterable[Row], committed: set[str]) -> list[Row]:
@@ -173,11 +173,3 @@ def not_in_git(rows: Iterable[Row], committed: set[str]) -> list[Row]:
         and row.environment.tuned is not None
         and (row.environment.tuned not in committed or (row.environment.git or "").endswith("+"))
     ]
-
-
-def _git(*words: str) -> bytes:
-    command = ["git", "-C", str(ROOT), "--git-dir", ".git", *words]  # no repository around an installed package
-    try:
-        return subprocess.run(command, capture_output=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise RuntimeError(f"git {' '.join(words[:2])}: {error}") from error
