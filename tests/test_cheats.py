@@ -504,7 +504,7 @@ def test_what_is_imported_later_is_held_with_the_next_contender(monkeypatch):
     seals, module = Seals(), types.ModuleType(name)
     module.launch = lambda: None
     monkeypatch.setitem(sys.modules, name, module)
-    seals.hold(BASELINE, find(BASELINE))
+    seals.hold({BASELINE: find(BASELINE)})
     module.launch = None
     assert seals.broken() == f"replaces what it is measured by: {name}.launch"
 
@@ -515,7 +515,7 @@ def test_a_contenders_record_is_held(name, field):
     """A baseline that is launched by other code makes all others faster; a candidate's roundings are its bounds."""
     seals, kernel = Seals(), find(name)
     before = getattr(kernel, field)
-    seals.hold(name, kernel)
+    seals.hold({name: kernel})
     object.__setattr__(kernel, field, lambda *args, **kwargs: 10**9)
     try:
         assert seals.broken() == f"replaces what it is measured by: {name}.{field}"

@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from operator import is_not
 from types import CodeType, FunctionType, ModuleType
@@ -148,12 +148,13 @@ class Seals:
         self._settings = _settings()
         self._operators = _operators()
 
-    def hold(self, name: str, record: Any) -> None:
-        """A contender's record, too, as it is now, and what of the project was imported since; call it before the
-        contender's code is imported. By its functions and constants all are called, and the bounds of its errors
-        are."""
+    def hold(self, records: Mapping[str, Any]) -> None:
+        """Contenders' records, too, by name, as they are now, and what of the project was imported since; call it
+        before the contenders' code is imported. By a record's functions and constants all are called, and the bounds
+        of its errors are."""
         self._hold_loaded()
-        self._hold(name, record, list(vars(record)))
+        for name, record in records.items():
+            self._hold(name, record, list(vars(record)))
 
     def _hold_loaded(self) -> None:
         for name, owner, keys in _owned():

@@ -593,7 +593,7 @@ def _check(
     problem: Problem, name: str, config: Config | None, device: torch.device, seed: int, *, announce: Announce
 ) -> Result:
     seals, referee, kernel = seal(), referee_of(problem, device, seed), contenders.find(name)
-    seals.hold(name, kernel)  # imported before the deadline starts
+    seals.hold({name: kernel})  # imported before the deadline starts
     announce(name)
     result = Result(PASSED)
     try:
@@ -660,8 +660,7 @@ class _Tracked:
 def _held(names: Iterable[str]) -> dict[str, Kernel]:
     """The contenders of these names, held by the seals as they are now."""
     kernels = {name: contenders.find(name) for name in names}
-    for name, kernel in kernels.items():
-        seal().hold(name, kernel)
+    seal().hold(kernels)
     return kernels
 
 
