@@ -4,7 +4,7 @@ import importlib.util
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -67,6 +67,115 @@ def test_captures_of_several_threads_get_slices_of_their_own(arena, monkeypatch)
     with ThreadPoolExecutor(2) as threads:
         first, second = threads.map(arena, (32, 32), (1, 2))
     assert first.data_ptr() != second.data_ptr()
+
+
+@pytest.fixture
+def streams(monkeypatch):
+    """The current device and stream, made up, and what is allocated for them. Memory is that of the CPU."""
+    now = SimpleNamespace(device=0, stream=1, zeroed=[], waits=[])
+
+    def zeros(count, device):
+        now.zeroed.append((count, device.index))
+        return torch.zeros(count, dtype=torch.int32)
+
+    for kept in ("_by_stream", "_by_capture", "_parts", "_arenas", "_arena_used"):
+        monkeypatch.setattr(workspace, kept, {})
+    monkeypatch.setattr(workspace, "_zeros", zeros)
+    monkeypatch.setattr(workspace, "ARENA_ITEMS", 256)
+    monkeypatch.setattr(workspace, "is_capturing", lambda device: False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: now.stream, raising=False)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: now.device)
+    monkeypatch.setattr(torch.cuda, "synchronize", now.waits.append)
+    return now
+
+
+def test_a_stream_keeps_its_memory_until_it_asks_for_more(streams):
+    gpu = torch.device("cuda", 0)
+    first = workspace.semaphores(1000, gpu)
+    assert workspace.semaphores(1024, gpu) is first
+    assert streams.zeroed == [(256, 0), (1024, 0)] and streams.waits == [gpu]  # for captures, and for the stream
+    more = workspace.semaphores(2000, gpu)
+    assert more.numel() == 2000 and workspace.semaphores(1, gpu) is more
+    assert list(workspace._parts) == [more.data_ptr()]  # no views of what is let go
+    streams.stream = 2
+    other = workspace.semaphores(1, gpu)
+    assert other is not more
+    streams.stream = 1
+    assert workspace.semaphores(1, gpu) is more
+    streams.device = 1
+    assert workspace.semaphores(1, torch.device("cuda")) is not more  # of the current device
+    assert streams.zeroed[3:] == [(1024, 0), (256, 1), (1024, 1)]
+
+
+def test_sums_begin_behind_their_counters_whatever_was_asked_for_before(streams):
+    gpu = torch.device("cuda", 0)
+    for tiles, elements in ((3, 64), (3, 96), (33, 64), (3, 64)):
+        counters, sums = workspace.counters_and_sums(tiles, elements, gpu)
+        assert (counters.shape, sums.shape) == ((tiles,), (elements,))
+        assert sums.data_ptr() - counters.data_ptr() == 4 * (32 if tiles <= 32 else 64)
+
+
+def test_a_slice_is_of_one_capture_on_one_stream_of_one_device(arena, monkeypatch):
+    workspace._arenas[1], workspace._arena_used[1] = torch.zeros(256, dtype=torch.int32), 0
+    found = []
+    for index, stream, capture in ((0, 1, 1), (0, 1, 2), (0, 2, 1), (1, 1, 1), (0, 1, 1)):
+        monkeypatch.setattr(workspace, "_capture_id", lambda stream, capture=capture: capture)
+        found.append(workspace._of_capture(32, index, stream).data_ptr())
+    assert found[0] == found[4] and len(set(found)) == 4
+
+
+def test_a_capture_that_asks_for_more_gets_another_slice_up_to_the_last_word(arena):
+    begin = arena(32, capture=1).data_ptr()
+    more = arena(224, capture=1)
+    assert (more.data_ptr() - begin, more.numel()) == (4 * 32, 224)
+
+
+def test_a_capture_that_asks_first_is_told_what_to_do(arena):
+    workspace._arenas.clear()
+    with pytest.raises(RuntimeError, match="inside a CUDA graph capture; call the kernel once before it"):
+        arena(1, capture=1)
+
+
+def test_threads_that_come_first_share_one_arena(streams, monkeypatch):
+    """Each waits where it allocates until the other does, or nobody else comes."""
+    together = threading.Barrier(2)
+
+    def slowly(count, device):
+        with suppress(threading.BrokenBarrierError):
+            together.wait(0.05)
+        streams.zeroed.append((count, device.index))
+        return torch.zeros(count, dtype=torch.int32)
+
+    monkeypatch.setattr(workspace, "_zeros", slowly)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(workspace.ready_for_capture, [torch.device("cuda", 0)] * 2))
+    assert streams.zeroed == [(256, 0)]
+
+
+def test_a_capture_is_known_by_its_number_and_an_error_is_not_taken_for_one(monkeypatch):
+    runtime = pytest.importorskip("cuda.bindings.runtime")
+    ends = [runtime.cudaError_t.cudaSuccess, runtime.cudaError_t.cudaErrorStreamCaptureImplicit]
+    monkeypatch.setattr(runtime, "cudaStreamGetCaptureInfo", lambda stream: (ends.pop(0), 1, 70 + stream, None))
+    assert workspace._capture_id(7) == 77
+    with pytest.raises(RuntimeError, match=r"cudaStreamGetCaptureInfo: .*cudaErrorStreamCaptureImplicit"):
+        workspace._capture_id(7)
+
+
+def test_the_device_that_is_meant_is_asked_whether_it_captures(monkeypatch):
+    """Where another one is the current one."""
+    current = [0]
+
+    @contextmanager
+    def on(device):
+        current[0] = device.index
+        yield
+        current[0] = 0
+
+    monkeypatch.setattr(workspace.devices, "on", on)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: current[0], raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: current[0] == 1, raising=False)
+    assert [workspace.is_capturing(torch.device("cuda", index)) for index in (0, 1)] == [False, True]
+    assert not workspace.is_capturing(torch.device("cuda"))
 
 
 def test_tickets_are_positive_int32_that_leave_room_for_turns(monkeypatch):
