@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import namedtuple
 from dataclasses import replace
@@ -48,8 +49,12 @@ def cache(tmp_path, monkeypatch):
 def test_numbers_of_tokens_share_a_program_and_groups_of_tiles_do_not():
     shared = {program(problem=replace(PROBLEM, m=tokens)).compiled_for for tokens in (2, 16)}
     assert len(shared) == 1
-    many = program(problem=replace(PROBLEM, m=1024), group_m=2)
-    assert many.compiled_for != program(problem=PROBLEM, group_m=2).compiled_for
+    few = program(group_m=2)
+    assert program(group_m=4).compiled_for == few.compiled_for
+    assert replace(few, problem=replace(PROBLEM, m=1024)).compiled_for != few.compiled_for
+    assert replace(few, problem=replace(PROBLEM, n=512)).compiled_for != few.compiled_for
+    assert replace(few, kernel=replace(few.kernel, name="other")).compiled_for != few.compiled_for
+    assert replace(few, target="sm_100a").compiled_for != few.compiled_for
     assert program(split_k=2).compiled_for != program(split_k=4).compiled_for
     moved = replace(program(), placement=contiguous(PROBLEM)._replace(align_a=2))
     assert moved.compiled_for != program().compiled_for
@@ -61,13 +66,70 @@ def test_a_target_is_named_by_its_capability():
 
 
 def test_what_is_built_is_not_built_again(cache, monkeypatch):
-    started = []
+    started, loaded = [], []
+    monkeypatch.setattr(building, "user_cache_path", lambda app: cache / "not made yet")
     monkeypatch.setattr(building, "_build_apart", lambda each: (started.append(each), building.mark_built(each), "")[2])
     both = [program(), program("tilus/atomic")]
     assert building.build_now(both) == {} and building.build_now(both) == {}
-    assert set(started) == set(both)
-    job = building.Job(replace(both[0], kernel=replace(both[0].kernel, backend=SimpleNamespace(cache=str))), None)
-    assert not job.done
+    assert len(started) == 2 and set(started) == set(both)
+    backend = SimpleNamespace(cache=both[0].backend.cache, build=loaded.append)
+    job = building.Job(replace(both[0], kernel=replace(both[0].kernel, backend=backend)), torch.device("cpu"))
+    job.run()
+    assert job.done and not job.reason and loaded == [both[0].plan] and len(started) == 2
+
+
+def test_what_a_marker_is_of(cache, monkeypatch):
+    """The language's cache, its version, and the sources of the kernels and of what they share."""
+    there = program()
+
+    def marker():
+        building._sources.cache_clear()
+        return building._marker(there)
+
+    monkeypatch.setattr(building, "ROOT", cache)
+    for folder in ("common", "kernels_triton", "kernels_tilus"):
+        (cache / folder).mkdir()
+    markers = [marker()]
+    for changed in ("common", "kernels_triton"):
+        (cache / changed / "changed.py").touch()
+        markers.append(marker())
+    (cache / "kernels_tilus" / "changed.py").touch()
+    assert marker() == markers[-1]
+    monkeypatch.setattr(building, "version", lambda language: f"{language} of tomorrow")
+    markers.append(marker())
+    backend = SimpleNamespace(cache=lambda: "elsewhere")
+    there = replace(there, kernel=replace(there.kernel, backend=backend))
+    markers.append(marker())
+    monkeypatch.undo()
+    building._sources.cache_clear()
+    assert len(set(markers)) == 5
+
+
+def test_no_more_builds_run_at_once_than_there_are_cpus(cache, monkeypatch):
+    two_at_once, running, most, ended = threading.Barrier(2), [], [], []
+
+    def build(each):
+        running.append(each)
+        two_at_once.wait(20)
+        time.sleep(0.02)  # in which others would start
+        most.append(len(running))
+        running.remove(each)
+        ended.append(each)
+        return ""
+
+    monkeypatch.setattr(building, "_build_apart", build)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    programs = [program(split_k=split_k) for split_k in (1, 2, 4, 8)]
+    assert building.build_now(programs) == {}
+    assert len(ended) == 4 and max(most) == 2
+
+
+def test_a_build_that_cannot_be_started_is_one_that_fails(cache, monkeypatch):
+    def no_process(*_, **__):
+        raise OSError("no process")
+
+    monkeypatch.setattr(building.subprocess, "run", no_process)
+    assert building.build_now([program()]) == {program(): "OSError: no process"}
 
 
 def test_a_compiler_that_exits_ends_its_own_build_alone(cache, monkeypatch):
@@ -108,10 +170,18 @@ def test_a_build_without_a_marker_is_a_build_all_the_same(cache, monkeypatch):
     assert not building.is_built(program())
 
 
-def test_a_build_that_fails_says_why_and_is_tried_again(cache, monkeypatch):
-    ended = SimpleNamespace(returncode=1, stderr="Traceback ...\nRuntimeError: nvcc fatal\n")
+@pytest.mark.parametrize(
+    ("ended", "reason"), [("Traceback ...\nRuntimeError: nvcc fatal\n\n", "RuntimeError: nvcc fatal"), ("", "exit -9")]
+)
+def test_a_build_that_fails_says_why_and_is_tried_again(ended, reason, cache, monkeypatch):
+    ended = SimpleNamespace(returncode=-9, stderr=ended)
     monkeypatch.setattr(building.subprocess, "run", lambda command, **options: ended)
-    assert building.build_now([program()]) == {program(): "RuntimeError: nvcc fatal"}
+    assert building.build_now([program()]) == {program(): reason}
+    loaded = []
+    backend = SimpleNamespace(cache=str, build=loaded.append)
+    job = building.Job(replace(program(), kernel=replace(program().kernel, backend=backend)), torch.device("cpu"))
+    job.run()
+    assert job.done and job.reason == reason and not loaded
     assert not building.is_built(program())
 
 
@@ -126,6 +196,8 @@ def test_a_build_has_a_process_of_its_own_that_sees_no_gpu(cache, monkeypatch):
     assert building.build_now([program("tilus/cluster")]) == {}
     assert asked["command"][:3] == [sys.executable, "-m", "triton_vs_tilus.kernels_tilus.prepare"]
     assert asked["env"]["CUDA_VISIBLE_DEVICES"] == "" and "TRITON_INTERPRET" not in asked["env"]
+    assert asked["env"]["PYTHONPATH"].split(os.pathsep) == list(filter(None, sys.path))
+    assert asked["timeout"] == building.DEADLINE_S  # a compiler that hangs
     assert building.program_from(json.loads(asked["input"]), kernels_tilus.KERNELS) == program("tilus/cluster")
 
 
@@ -140,6 +212,7 @@ def test_a_job_in_the_background_ends_whatever_the_compiler_raises(cache, monkey
             break
         building.threading.Event().wait(0.01)
     assert job.done and job.reason == "MemoryError: no room"
+    assert [thread.daemon for thread in threading.enumerate() if thread.name == "triton_vs_tilus builds"] == [True]
 
 
 @each_package
