@@ -174,6 +174,37 @@ def test_the_fastest_of_a_regime_has_its_time_in_a_graph_and_the_other_languages
     assert [line[3:] for line in beside_table([captured, plain]).lines] == [[""], [f"{FP32}, 9.0"]]
 
 
+def of_rows(*rows, problem=ROUTER) -> answers.Answer:
+    return answers.answer(problem, files={Path("made/rows.jsonl"): [made(BASELINE, 12.0, problem), *rows]})
+
+
+def test_beside_the_fastest_stands_the_best_of_the_other_language_marked_like_it():
+    """Joint are those that nothing leads; where the fastest is of no language, the best of both stands there."""
+    nearest = msgspec.structs.replace(made(FP32, 9.0), config_source="nearest")
+    alone = of_rows(made(VECTOR, 8.0), nearest)
+    joint = of_rows(made(VECTOR, 8.0), made("triton/atomic", 8.0), nearest)
+    torch_is = of_rows(made(VECTOR, 14.0), made(FP32, 13.0))
+    by_linear = of_rows(made("torch/linear.triton", 8.0), made("torch/linear.tilus", 9.0))
+    assert [line[1:] for line in beside_table([alone, joint, torch_is, by_linear]).lines] == [
+        [VECTOR, "8.0", f"{FP32}°, 9.0"],
+        [f"{VECTOR} †", "8.0", f"{FP32}°, 9.0"],
+        [BASELINE, "12.0", f"{FP32}, 13.0"],
+        ["torch/linear.triton", "8.0", "torch/linear.tilus, 9.0"],
+    ]
+
+
+def test_the_foot_tells_what_the_speed_ups_of_any_regime_are_over():
+    relu, weight = replace(ROUTER, epilogue=Epilogue.RELU), W4A16Matmul(16, 512, 512)
+    of_each = [of_rows(made(VECTOR, 8.0, problem), problem=problem) for problem in (ROUTER, relu)]
+    of_weight = [made("torch/dequantized_mm", 12.0, weight), made("triton/w4a16.atomic", 8.0, weight)]
+    of_each.append(answers.answer(weight, files={Path("made/rows.jsonl"): of_weight}))
+    for some, said in ((of_each[:1], (False, False)), (of_each[:2], (True, False)), (of_each[::2], (False, True))):
+        foot = regimes_table([("", each) for each in some]).foot
+        assert ("With an epilogue" in foot, "For W4A16" in foot) == said
+    named = regimes_table([("router", of_each[0]), ("any", of_each[0]), ("weight", of_each[2])])
+    assert named.foot.endswith(". bf16: router, any; fp16: weight.")
+
+
 def test_a_regimes_name_and_sizes_stand_for_the_problem():
     rows = [made(BASELINE, 12.0), made(VECTOR, 8.0), made(FP32, 8.0)]
     found = answers.answer(ROUTER, files={Path("made/rows.jsonl"): rows})

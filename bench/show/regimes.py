@@ -41,8 +41,8 @@ def beside_table(found: Sequence[Answer]) -> Table:
     lines = []
     for answer in found:
         fastest = answer.fastest
-        other = next(name for name in LANGUAGES if name != written_in(fastest))
-        second = answer.best_of(other)
+        others = [row for name in LANGUAGES if name != written_in(fastest) and (row := answer.best_of(name))]
+        second = min(others, key=answer.us, default=None)
         lines.append(
             [
                 fastest.problem.name,
