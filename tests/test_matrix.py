@@ -49,8 +49,12 @@ def test_the_language_is_told_apart_from_the_protocol():
         ["serial", "", "0.500 (1 of 2)", ""],
         ["cluster", "", "unsupported", ""],
     ]
-    assert "the languages are up to 1.58x apart (decompose_k.vector)" in table.foot
+    assert "the languages are up to 1.58x apart (decompose_k.vector), on one problem up to 2.00x" in table.foot
     assert "in tilus the protocols" not in table.foot  # only one has both problems
+
+
+def of_another_run(of: Row) -> Row:
+    return replace(of, clocks=replace(of.clocks, sm_mhz=[1950, 1980]))
 
 
 def against(contender: str, ratio: float, spread: float = 0.01) -> dict:
@@ -120,6 +124,8 @@ def test_a_borrowed_config_is_held_against_the_own_one_and_what_is_one_config_is
     tilus = ["decompose_k.vector", "tilus", "1", "0", "1", "0.960", "0.96 (0.95-0.97), T = 1"]
     assert table.lines == [triton, tilus]
     assert "at least 0.95x" in table.markdown()
+    alone = [of_another_run(of) if of.contender == VECTOR else of for of in borrowing_rows()]
+    assert matrix.borrowed_table(alone, "cold").lines == [tilus]
 
 
 def test_borrowed_configs_are_no_rivals_and_no_comparison_of_languages():
@@ -140,7 +146,23 @@ def test_a_difference_within_the_noise_floor_is_a_tie():
 
     assert list(matched(one).tie) == [False]
     assert list(matched(replace(one, noise={"cold": 0.021})).tie) == [True]
+    assert list(matched(replace(one, **against(VECTOR, 1.02, 0.03))).tie) == [True]  # its interval spans 1
     assert matched(replace(one, status="wrong")).empty and matched(one, replace(other, status="wrong")).empty
+    assert matched(one, of_another_run(other)).empty
+
+
+@pytest.mark.parametrize(
+    ("stale", "marked"),
+    [(VECTOR, {"own"}), ("tilus/decompose_k.vector", {"own"}), ("tilus/decompose_k.vector@triton", {"triton"})],
+)
+def test_a_comparison_with_a_config_of_a_former_kernel_is_marked(stale, marked):
+    """Of the own configs either's; at one language's config that one, whatever the other's own is."""
+    there, beside = "tilus/decompose_k.vector", against(VECTOR, 1.1)
+    both = [made(there, "parallel", 1, 7.3, **beside), made(f"{there}@triton", "parallel", 1, 7.3, **beside)]
+    sources = {False: "tuned", True: "stale"}
+    both = [replace(of, config_source=sources[of.contender == stale]) for of in (row(VECTOR, 1, 8.0), *both)]
+    found = matrix.matched(both, "cold")
+    assert set(found.config) == {"own", "triton"} and set(found.config[found.former]) == marked
 
 
 def test_how_far_protocols_are_apart_is_told_of_cells_with_all_problems():
@@ -157,6 +179,9 @@ def test_a_spread_over_problems_is_told_of_three_and_more():
         *(made(f"{of}/decompose_k.vector", "parallel", 64, 10.0) for of in matrix.PAIR),
     ]
     assert matrix.effect_table(three, "cold").lines[0][-1] == "0.737 (0.50-1.00)"
+    rare = [*three, made("tilus/decompose_k.tile", "parallel", 1, 3.0)]  # its kernel's mean is of one problem of three
+    told = "the languages are up to 1.36x apart (decompose_k.vector), on one problem up to 3.00x"
+    assert told in matrix.effect_table(rare, "cold").foot
 
 
 def test_a_kernel_is_held_against_the_same_one_in_the_other_language():
@@ -192,6 +217,8 @@ def test_a_pair_of_which_a_config_was_not_searched_is_no_comparison_of_languages
         ". Not compared: 1 of 2 pairs (kernel and problem), where not both languages ran a config searched"
         in table.foot
     )
+    one = from_elsewhere(rows(), {"tilus/decompose_k.vector"}, 16)
+    assert matrix.twins_table(one, "cold").lines == [["decompose_k.vector", "parallel", "0.800, 1 of 2", "0 / 0 / 1"]]
     none = from_elsewhere(from_elsewhere(rows(), {VECTOR}, 16), {VECTOR}, 1)
     table = matrix.effect_table(none, "cold")
     assert table.lines[0][-1] == "0 of 2"
@@ -201,8 +228,15 @@ def test_a_pair_of_which_a_config_was_not_searched_is_no_comparison_of_languages
     assert matrix.effect_table(neither, "cold").lines[0][-1] == "0.800, 1 of 2"
 
 
-def test_a_pair_with_a_config_of_a_former_kernel_counts_and_is_marked():
-    stale = [replace(of, config_source="stale") if of.contender == VECTOR else of for of in rows()]
+def test_a_pair_of_which_one_was_suspicious_is_no_comparison():
+    """It has times, and nobody believes them."""
+    found = [replace(of, status="suspicious") if of.contender == VECTOR and of.problem.m == 16 else of for of in rows()]
+    assert matrix.twins_table(found, "cold").lines == [["decompose_k.vector", "parallel", "0.800", "0 / 0 / 1"]]
+
+
+@pytest.mark.parametrize("name", [VECTOR, "tilus/decompose_k.vector"])
+def test_a_pair_with_a_config_of_a_former_kernel_counts_and_is_marked(name):
+    stale = [replace(of, config_source="stale") if of.contender == name else of for of in rows()]
     assert matrix.effect_table(stale, "cold").lines[0][-1] == matrix.effect_table(rows(), "cold").lines[0][-1] + "°"
     assert matrix.twins_table(stale, "cold").lines[0][2].endswith("°")
     assert not matrix.twins_table(rows(), "cold").lines[0][2].endswith("°")
@@ -240,6 +274,25 @@ def test_a_cell_is_told_in_full():
     assert found["serial", "tilus"]["problems"] == "1 of 2"
     assert found["cluster", "tilus"]["problems"] == "unsupported"
     assert "tilus cluster: no clusters" in matrix.cells_table(rows(), "cold").details
+
+
+def test_what_differs_over_problems_is_told():
+    tilus = "tilus/decompose_k.vector"
+    wide = replace(row().accuracy, times_torch=2.0)
+    varied = [
+        replace(of, accuracy=wide, deterministic=False) if (of.contender, of.problem.m) == (tilus, 1) else of
+        for of in (*rows(), made("tilus/atomic", "atomic", 16, 5.01))
+    ]
+    found = lines(matrix.cells_table(varied, "cold"), "protocol", "language")
+    cell = found["parallel", "tilus"]
+    assert (cell["error / torch's"], cell["deterministic"]) == ("2.00", "some")
+    assert [found["parallel", "triton"][of] for of in ("error / torch's", "fastest of all")] == ["1.00", "1 +1 †"]
+    assert found["atomic", "tilus"]["fastest of all"] == "0 +1 †"
+
+
+def test_where_the_baseline_is_fastest_no_cell_is():
+    table = matrix.problems_table([row(BASELINE, 1), made(FP32, "serial", 1, 20.0)], "cold")
+    assert table.lines == [["1", "0.50"]]
 
 
 def test_each_problem_has_its_best_of_every_cell():
@@ -299,3 +352,11 @@ def test_languages_are_held_against_each_other_by_paired_rounds(over, noise, bet
     both = [row(), made(twin, "parallel", 1, 8.0), tilus]
     (pair,) = matrix.twins(matrix.lines_of(both, "cold")).itertuples()
     assert (pair.ratio, pair.standing) == (value, standing)
+
+
+@pytest.mark.parametrize(("us", "standing"), [(7.7, "ahead"), (7.88, "tie"), (8.12, "tie"), (8.3, "behind")])
+def test_where_rounds_were_not_paired_the_intervals_of_both_speed_ups_decide(us, standing, monkeypatch):
+    monkeypatch.setattr(queries, "between_runs", lambda device: {"cold": 0.004})
+    both = [row(), made(VECTOR, "parallel", 1, 8.0), made("tilus/decompose_k.vector", "parallel", 1, us)]
+    (pair,) = matrix.twins(matrix.lines_of(both, "cold")).itertuples()
+    assert (pair.ratio, pair.standing) == (pytest.approx(8.0 / us), standing)
