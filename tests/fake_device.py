@@ -98,7 +98,7 @@ class FakeDevice:
         return Graph(results, added)
 
     def energy_mj(self) -> float | None:
-        return None if self.watts is None else self.watts * self.gpu * 1000
+        return None if self.watts is None else self.watts * min(self.gpu, self.host) * 1000
 
     def reading(self) -> Reading | None:
         if not self.readings:
