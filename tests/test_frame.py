@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.frame import frame, geometric_mean
-from triton_vs_tilus.bench.rows.queries import timed_together
+from triton_vs_tilus.bench.rows.queries import passed, timed_together
 from triton_vs_tilus.bench.rows.row import BASELINE, AgainstRecord, FloorRecord
 
 
@@ -79,12 +79,20 @@ def test_rows_that_were_timed_together_share_a_measurement(readings):
 
 
 def test_of_a_problem_the_last_run_with_its_baseline_is_asked():
-    """One that was resumed for a contender alone has no row of the baseline."""
+    """By the time of rows, whatever their order. One that was resumed for a contender alone has no row of the
+    baseline."""
     first = [row(BASELINE, 1), row(FP32, 1, 9.0)]
     second = [replace(made, noise={"cold": 0.1}, time="2026-11-22T08:00:00+00:00") for made in first]
     resumed = replace(row(VECTOR, 1, 8.0), noise={"cold": 0.5}, time="2026-11-23T08:00:00+00:00")
     assert timed_together([*first, *second, resumed], "cold") == second
-    assert timed_together([first[1], resumed], "cold") == [resumed]
+    assert timed_together([resumed, *second, *first], "cold") == second
+    assert timed_together([first[1], resumed], "cold") == timed_together([resumed, first[1]], "cold") == [resumed]
+
+
+def test_a_time_that_nobody_believes_is_no_result():
+    right, suspicious = row(VECTOR, 1, 8.0), replace(row(FP32, 1, 0.1), status="suspicious")
+    assert passed([right, suspicious], "cold") == timed_together([right, suspicious], "cold") == [right]
+    assert passed([right], "host") == []
 
 
 def test_of_two_devices_no_row_is_lost():
