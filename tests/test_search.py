@@ -696,6 +696,7 @@ def test_of_what_was_tried_a_row_counts_the_space_alone():
     race.enter([*SPACE[:10], MatmulConfig(64, 64, 64, 1, 4, 4)], {})
     record = race.confirmed().record()
     assert (race.result.tried, record.tried, record.space) == (11, 10, len(SPACE))
+    assert str(race.result).startswith(f"10 of the space of {len(SPACE)} and 1 others tried, ")
 
 
 def test_what_a_search_used_is_told_where_a_run_is_shown(capsys):
