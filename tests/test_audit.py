@@ -94,7 +94,8 @@ def test_what_no_search_would_find_another_config_for_does_not_fall():
     given = ("@tilus", "@borrowed", "@s4", "@cluster")
     names = [KERNEL.full_name, *(f"{KERNEL.full_name}{end}" for end in given), "triton/or_reduce.control_reduce"]
     rows = [structs.replace(made_rows.row(name), config=config) for name in names]
-    assert [name for name, *_ in audit.of_rows(rows)] == [KERNEL.full_name]
+    suspicious = structs.replace(made_rows.row("tilus/atomic"), config=config, status="suspicious")
+    assert [name for name, *_ in audit.of_rows([*rows, suspicious])] == [KERNEL.full_name]
 
 
 def test_a_kernel_without_a_twin_is_searched_alone_and_no_entry_waits_for_one(tuned_tables):
@@ -105,6 +106,14 @@ def test_a_kernel_without_a_twin_is_searched_alone_and_no_entry_waits_for_one(tu
     assert compare.parser().parse_args(line.split()[2:]).only == [name]
     tuned.write("a-gpu", [(name, {"problem": few.key, "config": {}})], shipped=True)
     assert audit.searched("a-gpu")[name] == audit.Searched(entries=1, unknown=1)
+
+
+def test_what_searches_took_is_added_up_and_a_problem_of_both_languages_is_of_none_alone(tuned_tables):
+    found = [entry(problem_of(tokens), seconds=2.0, build_seconds=30.0) for tokens in (1, 2)]
+    tuned.write("a-gpu", [*found, ("tilus/atomic", found[1][1])], shipped=True)
+    of = audit.searched("a-gpu")
+    counts = dict(entries=2, unknown=2, alone=1, seconds=4.0, build_seconds=60.0)
+    assert of[KERNEL.full_name] == audit.Searched(**counts) and of["tilus/atomic"].alone == 0
 
 
 def test_what_fell_is_searched_again_by_one_command_a_pair():
