@@ -1,5 +1,6 @@
 """The journal: nothing is lost by being cut off, and what is no row is an error that names file and line."""
 
+import dataclasses
 import json
 import logging
 import re
@@ -20,6 +21,7 @@ from triton_vs_tilus.bench.rows.journal import InvalidRows, Journal, done_keys, 
 from triton_vs_tilus.bench.rows.row import SCHEMA, ProblemRecord, Row
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
+from triton_vs_tilus.common.w4a16 import W4A16Matmul
 
 PROBLEM = Matmul(64, 256, 7168, layout=Layout.NK)
 
@@ -167,6 +169,19 @@ def mangled_lines(draw: st.DrawFn) -> bytes:
 
 def test_a_problem_travels_whole():
     assert ProblemRecord.from_problem(PROBLEM).to_problem() == PROBLEM
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_plain"),
+    [
+        (PROBLEM, True),
+        (dataclasses.replace(PROBLEM, epilogue=Epilogue.RELU), False),
+        (dataclasses.replace(PROBLEM, out_dtype=torch.float32), False),
+        (W4A16Matmul(16, 512, 512), False),
+    ],
+)
+def test_a_plain_product_is_what_torch_mm_computes(problem, is_plain):
+    assert ProblemRecord.from_problem(problem).is_plain_product is is_plain
 
 
 def test_command_names_everything_that_was_chosen():

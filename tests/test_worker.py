@@ -84,6 +84,7 @@ def test_verdicts_are_kept_as_lines(checked, tmp_path):
     kept = [verdicts.verdict(checked[function], expected[function]) for function in expected]
     verdicts.keep(path, kept)
     assert kept == read_verdicts(path) and [each.as_expected for each in kept] == [True, False]
+    assert not structs.replace(kept[0], status=WRONG).as_expected
     assert [(each.adversary, each.status) for each in kept] == [("honest", PASSED), ("writes_nothing", WRONG)]
     assert kept[1].message == checked["writes_nothing"].message and kept[1].environment.torch
 
