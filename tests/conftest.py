@@ -1,3 +1,4 @@
+import gc
 import os
 
 from triton_vs_tilus.bench.measure import nvml
@@ -29,6 +30,16 @@ import torch  # noqa: E402
 # Decided before any kernel is imported: without a GPU, Triton's kernels run in its interpreter.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+# Imports and collection leave a million objects, nearly all of them for good: no use in looking for garbage among them.
+gc.disable()
+
+
+def pytest_collection_finish():
+    """What lives as long as the session is left out when the garbage of tests is looked for."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items):
