@@ -480,9 +480,9 @@ def frees_what_others_use(a, b, out):
 
 
 def process_left_while_timed(a, b, out):
-    """Well behaved for as long as it is looked at one by one, then a process is begun, and stays for who comes next."""
-    if _call_number("process") == LOOKED_AT + 1:
-        _answers["left"] = subprocess.Popen(["sleep", "60"])
+    """Every 40th call begins a process, which stays for who comes next."""
+    if _call_number("process") % LOOKED_AT == 0:
+        _answers.setdefault("left", []).append(subprocess.Popen(["sleep", "60"]))
     return _product(a, b, out)
 
 

@@ -53,7 +53,7 @@ FUNCTIONS = {
     sys: "_current_frames",
     gc: "collect enable disable isenabled freeze",
     threading: "enumerate",
-    os: "listdir waitid",
+    os: "listdir waitid getpid",
     random: "_urandom",
     builtins: " ".join(name for name, value in vars(builtins).items() if callable(value)),
     pickle: "dumps",

@@ -15,13 +15,13 @@ ENDING_S = 0.05  # in which Linux takes a thread off its list that was joined
 
 
 class Threads:
-    """The threads of this process as it is made. native: whether those count too that run no Python, and whether this
-    process has others that it began. Ask for them only after a call that has used every library."""
+    """The threads of this process as it is made. native: whether those count too that run no Python, and processes that
+    this one began. Ask for them only after a call that has used every library."""
 
     def __init__(self, native: bool = False):
         self._frames = _outermost_frames()
         self._tasks = _tasks() if native else None
-        self._may_begin_processes = not native or _has_processes()
+        self._processes = _processes() if native else None
 
     def left(self) -> str | None:
         """What was begun since and still runs, in words; None where nothing is."""
@@ -30,7 +30,7 @@ class Threads:
             return f"leaves {len(begun)} threads running when its call returns: {', '.join(names)}"
         if native := self._native():
             return f"leaves {len(native)} threads running when its call returns, none of them Python's"
-        if not self._may_begin_processes and _has_processes():
+        if self._processes is not None and _processes() - self._processes:
             return "leaves a process that it began when its call returns"
         return None
 
@@ -64,10 +64,20 @@ def _tasks() -> set[str]:
     return set(os.listdir("/proc/self/task"))
 
 
-def _has_processes() -> bool:
-    """Whether there is a process that this one began, has not waited for, and that is still its own."""
+def _processes() -> set[str]:
+    """The identifiers of the processes that this one began, that run, and that are still its own."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
+    except ChildProcessError:  # none, as most of the time: Linux is not asked for all that run
+        return set()
+    parent = str(os.getpid())
+    return {found for found in os.listdir("/proc") if found.isdecimal() and _runs_under(parent, found)}
+
+
+def _runs_under(parent: str, process: str) -> bool:
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            state, of_process = file.read().rpartition(")")[2].split()[:2]  # its name may hold any character
+    except (OSError, ValueError):  # it has ended meanwhile
         return False
-    return True
+    return of_process == parent and state not in ("Z", "X")
