@@ -77,9 +77,14 @@ ANYWHERE: dict[str, Expected] = {
     "spoils_the_answer": (WRONG, "elements are NaN"),
     "knows_the_seed": (WRONG, "stale"),
     "zeroes_the_inputs": (WRONG, "changes its input a"),
+    # After each that spoils its process comes one that a spoiled process could call right.
+    "has_the_judge_forget": (WRONG, "replaces what it is measured by: Accuracy.ok"),
     "narrower": (WRONG, "over the bound"),
+    "keeps_its_process": (WRONG, "replaces what it is measured by: __main__.healthy, Accuracy.ok"),
     "skips_some_of_k": (WRONG, "over the bound"),
+    "replaces_what_the_worker_calls": (WRONG, "replaces what it is measured by: __main__.healthy"),
     "one_row_for_all": (WRONG, "over the bound"),
+    "overrides_an_operator": (WRONG, "replaces what it is measured by: aten::clone"),
     "copies_an_input": (WRONG, "over the bound"),
 }
 ON_A_GPU: dict[str, Expected] = ANYWHERE | {
@@ -115,7 +120,17 @@ ON_A_GPU: dict[str, Expected] = ANYWHERE | {
     "computes_in_a_mode": (WRONG, "while timed cold: leaves a mode of torch on"),
     "returns_its_sums": (WRONG, "while timed cold: returns torch.float32"),
     "runs_ahead": (SUSPICIOUS, "by the GPU's timeline"),
+    "computes_in_a_collection": (WRONG, "while timed cold: leaves Python's garbage collection on"),
+    "computes_on_a_signal": (WRONG, "while timed cold: leaves a timer on"),
+    "computes_in_an_operator": (WRONG, "while timed cold: leaves another dispatch of torch's operators on"),
+    "changes_what_is_expected": (CRASHED, "while timed cold: TypeError: out has dtype torch.float32"),
+    "answers_when_it_is_asked": (WRONG, "while timed cold: error nan"),
+    "frees_what_others_use": (WRONG, "while timed cold: frees or resizes memory that all contenders share"),
+    "process_left_while_timed": (WRONG, "while timed cold: leaves a process that it began when its call returns"),
+    "process_ended_while_timed": (PASSED, ""),
 }
+if hasattr(sys, "monitoring"):  # since Python 3.12
+    ON_A_GPU["computes_in_a_monitor"] = WRONG, "while timed cold: leaves a hook of Python's monitoring on"
 
 
 def name_of(function: str) -> str:
