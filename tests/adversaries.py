@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from multiprocessing.connection import Connection
 
 import torch
@@ -238,6 +239,23 @@ def keeps_its_process(a, b, out):
 def replaces_what_the_worker_calls(a, b, out):
     """Nothing of the judge is replaced: a function of the process that it runs in."""
     sys.modules["__main__"].healthy = lambda: True
+    return torch.mm(a, b, out=out)
+
+
+def stands_in_for_the_worker(a, b, out):
+    """Nothing is replaced in any module: where Python looks the worker's up stands another, which calls all right."""
+    name = "triton_vs_tilus.bench.measure.worker"
+    stands_in = types.ModuleType(name)
+    vars(stands_in).update(vars(sys.modules[name]), _check=lambda *given, announce: _passed())
+    sys.modules[name] = stands_in
+    return torch.mm(a, b, out=out)
+
+
+def replaces_a_kernel_first(a, b, out):
+    """What another contender runs by, before anybody has imported it."""
+    from triton_vs_tilus.kernels_triton import semaphore
+
+    semaphore.matmul = lambda *args, **kwargs: time.sleep(1)
     return torch.mm(a, b, out=out)
 
 

@@ -51,6 +51,7 @@ from triton_vs_tilus.bench.measure.suspicion import suspicion
 from triton_vs_tilus.bench.measure.threads import Threads
 from triton_vs_tilus.bench.measure.worker import Failure, Timing
 from triton_vs_tilus.bench.ops import OPS
+from triton_vs_tilus.bench.references import linear
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.row import BASELINE, PASSED, WRONG, FloorRecord
 from triton_vs_tilus.bench.search import search
@@ -503,7 +504,7 @@ def called(module):
             yield ".".join([at.id, *reversed(names)]), owner
 
 
-@pytest.mark.parametrize(("module", "name"), [(ops, "Op"), (semaphore, "matmul")])
+@pytest.mark.parametrize(("module", "name"), [(ops, "Op"), (semaphore, "matmul"), (linear, "_functional_linear")])
 def test_a_function_of_another_contender_is_held(monkeypatch, module, name):
     """What a contender calls is none of its record, and who slows it is faster than it."""
     seals = Seals()

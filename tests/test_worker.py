@@ -108,10 +108,13 @@ def test_no_candidate_runs_code_in_the_parent(checked):
     assert "A_CANDIDATE_RAN" not in os.environ
 
 
+HELPERS = "has_the_judge_forget", "keeps_its_process", "replaces_what_the_worker_calls", "stands_in_for_the_worker"
+
+
 def test_who_keeps_a_spoiled_process_alive_helps_nobody(checked):
     """The parent ends it by the answer of the one who spoiled it."""
     in_turn = list(EXPECTED)
-    for helper in ("has_the_judge_forget", "keeps_its_process", "replaces_what_the_worker_calls"):
+    for helper in HELPERS:
         accomplice = in_turn[in_turn.index(helper) + 1]
         assert checked[helper].status == checked[accomplice].status == WRONG
         assert "over the bound" in checked[accomplice].message

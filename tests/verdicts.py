@@ -77,6 +77,7 @@ ANYWHERE: dict[str, Expected] = {
     "spoils_the_answer": (WRONG, "elements are NaN"),
     "knows_the_seed": (WRONG, "stale"),
     "zeroes_the_inputs": (WRONG, "changes its input a"),
+    "replaces_a_kernel_first": (WRONG, "replaces what it is measured by: triton_vs_tilus.kernels_triton.semaphore"),
     # After each that spoils its process comes one that a spoiled process could call right.
     "has_the_judge_forget": (WRONG, "replaces what it is measured by: Accuracy.ok"),
     "narrower": (WRONG, "over the bound"),
@@ -85,6 +86,7 @@ ANYWHERE: dict[str, Expected] = {
     "replaces_what_the_worker_calls": (WRONG, "replaces what it is measured by: __main__.healthy"),
     "one_row_for_all": (WRONG, "over the bound"),
     "overrides_an_operator": (WRONG, "replaces what it is measured by: aten::clone"),
+    "stands_in_for_the_worker": (WRONG, "replaces what it is measured by: sys.modules.triton_vs_tilus.bench"),
     "copies_an_input": (WRONG, "over the bound"),
 }
 ON_A_GPU: dict[str, Expected] = ANYWHERE | {

@@ -68,7 +68,7 @@ OWN = (
     "triton_vs_tilus.bench.references.torch_",
 )
 # Of these the names in the modules alone: a compiler may add to the classes of its kernels.
-KERNELS = "triton_vs_tilus.kernels_"
+KERNELS = "triton_vs_tilus.kernels_", "triton_vs_tilus.bench.references"
 # What the gate's judge and the clock compute by, as torch's dispatcher names it; aten's.
 OPERATORS = (
     "_foreach_add_.Scalar _foreach_copy_ _foreach_zero_ _local_scalar_dense _to_copy abs add.Tensor as_strided clone "
@@ -102,6 +102,7 @@ SETTINGS: dict[str, Callable[[], Any]] = {
 }
 
 
+_loaded = sys.modules
 _get_hooks = sys.getprofile, sys.gettrace
 _monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
 _get_monitors = (
@@ -142,6 +143,7 @@ class Seals:
         self._held: list[tuple[str, Any, list[str], list[Any]]] = []
         self._names: list[tuple[str, Any, frozenset[str], frozenset[str] | None]] = []
         self._codes: list[tuple[FunctionType, CodeType]] = []
+        self._modules: dict[str, ModuleType] = {}  # of the project, as Python looks them up
         self._records: dict[int, Any] = {}  # and modules and classes: what is held, by identity
         self._hold_loaded()
         self.later = {what: get() for what, get in LATER.items()}
@@ -160,6 +162,8 @@ class Seals:
         for name, owner, keys in _owned():
             if self._hold(name, owner, keys):
                 self._names.append((name, owner, frozenset(vars(owner)), _shadowed(owner)))
+                if isinstance(owner, ModuleType) and _imported_as(name, owner).startswith((*OWN, *KERNELS)):
+                    self._modules[name] = owner
 
     def _hold(self, name: str, owner: Any, keys: list[str]) -> bool:
         """Whether it was not held yet."""
@@ -184,6 +188,7 @@ class Seals:
             if shadowed is not None:
                 added &= shadowed
             changed += [f"{name}.{key}" for key in added if _is_held(vars(owner)[key])]
+        changed += [f"sys.modules.{name}" for name, module in self._modules.items() if _loaded.get(name) is not module]
         changed += [function.__qualname__ for function, code in self._codes if function.__code__ is not code]
         changed += [name for name, value in _settings().items() if value != self._settings[name]]
         if not changed:  # a mode that was changed above is a mode, too, and changes torch's dispatch
@@ -229,7 +234,7 @@ def _shadowed(owner: Any) -> frozenset[str] | None:
     """The names that nobody may add to a module or a class, as another is found by them now; None for whatever name.
     torch.compile adds what it compiled to our modules, and torch methods to its own classes."""
     if isinstance(owner, ModuleType):
-        of_the_project = _imported_as(owner.__name__, owner).startswith((*OWN, KERNELS))
+        of_the_project = _imported_as(owner.__name__, owner).startswith((*OWN, *KERNELS))
         return frozenset(vars(builtins)) if of_the_project else frozenset()
     if owner.__module__.startswith(OWN):
         return None

@@ -592,8 +592,8 @@ def _shortened(message: str) -> str:
 def _check(
     problem: Problem, name: str, config: Config | None, device: torch.device, seed: int, *, announce: Announce
 ) -> Result:
-    seals, referee, kernel = seal(), referee_of(problem, device, seed), contenders.find(name)
-    seals.hold({name: kernel})  # imported before the deadline starts
+    seals, referee = seal(), referee_of(problem, device, seed)
+    kernel = _held([name])[name]  # imported before the deadline starts
     announce(name)
     result = Result(PASSED)
     try:
@@ -658,8 +658,11 @@ class _Tracked:
 
 
 def _held(names: Iterable[str]) -> dict[str, Kernel]:
-    """The contenders of these names, held by the seals as they are now."""
+    """The contenders of these names, held by the seals as they are now; and, where a candidate is among them, all
+    others, which it could import before anybody has held them."""
     kernels = {name: contenders.find(name) for name in names}
+    if any(kernel.language is Language.CANDIDATE for kernel in kernels.values()):
+        contenders.all_contenders()
     seal().hold(kernels)
     return kernels
 
