@@ -202,6 +202,41 @@ def test_who_cheats_while_timed_is_found(monkeypatch, function, mode, status, wh
     assert found == status and why in reason, (found, reason)
 
 
+class _Driver:
+    """CUDA's, of graphs that are lists of (kind, what the node holds); nodes are told apart by their place in `all`."""
+
+    def __init__(self, graph):
+        self.graph, self.all = graph, []
+        self.CUstream, self.CUgraphNodeType = driver.CUstream, driver.CUgraphNodeType
+
+    def cuStreamGetCaptureInfo(self, stream):
+        return 0, None, None, self.graph
+
+    def cuGraphGetNodes(self, graph, count=0):
+        self.all += [node for node in graph if not any(node is known for known in self.all)]
+        places = [next(place for place, known in enumerate(self.all) if known is node) for node in graph]
+        return 0, places if count else [], len(graph)
+
+    def cuGraphNodeGetType(self, place):
+        return 0, self.all[place][0]
+
+    def cuGraphChildGraphNodeGetGraph(self, place):
+        return 0, self.all[place][1]
+
+
+def test_what_a_child_graph_holds_is_compared(monkeypatch):
+    """A call may launch a graph of its own, which does the work, and another one like it, which does nothing."""
+    child, empty = (getattr(driver.CUgraphNodeType, f"CU_GRAPH_NODE_TYPE_{kind}") for kind in ("GRAPH", "EMPTY"))
+    fill = driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEMSET
+    graph, added = [], []
+    monkeypatch.setattr(nodes, "driver", _Driver(graph))
+    captured = nodes.Nodes(types.SimpleNamespace(cuda_stream=0))
+    for work in (fill, fill, empty):
+        graph.append((child, [(child, [(work, None)])]))
+        added.append(captured.added())
+    assert nodes.odd_one_out(added) == "call 3 of 3 in a CUDA graph adds other nodes to it than the first"
+
+
 def test_a_library_may_begin_threads_in_the_first_turn(monkeypatch):
     calls = iter(range(10_000))
 

@@ -1,7 +1,7 @@
 """What each call adds to the CUDA graph that captures it: calls of one kernel on one problem add the same work."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -29,19 +29,29 @@ class Nodes:
     def added(self) -> Counter[Node]:
         """Since this was last asked for. Raises RuntimeError where CUDA does not say."""
         graph = _asked(driver.cuStreamGetCaptureInfo(self._stream))[2]
-        _, count = _asked(driver.cuGraphGetNodes(graph))
-        nodes, _ = _asked(driver.cuGraphGetNodes(graph, count)) if count else ([], 0)
-        new = [node for node in nodes[:count] if int(node) not in self._known]
+        new = [node for node in _nodes(graph) if int(node) not in self._known]
         self._known.update(map(int, new))
-        return Counter(map(_described, new))
+        return Counter(described for node in new for described in _described(node))
 
 
-def _described(node: driver.CUgraphNode) -> Node:
+def _nodes(graph: driver.CUgraph) -> list[driver.CUgraphNode]:
+    _, count = _asked(driver.cuGraphGetNodes(graph))
+    nodes, _ = _asked(driver.cuGraphGetNodes(graph, count)) if count else ([], 0)
+    return nodes[:count]
+
+
+def _described(node: driver.CUgraphNode) -> Iterator[Node]:
+    """The node; of a child graph also those within."""
     (kind,) = _asked(driver.cuGraphNodeGetType(node))
+    if kind == driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_GRAPH:
+        (child,) = _asked(driver.cuGraphChildGraphNodeGetGraph(node))
+        for within in _nodes(child):
+            yield from _described(within)
     if kind != driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL:
-        return Node(kind.name)
+        yield Node(kind.name)
+        return
     (launch,) = _asked(driver.cuGraphKernelNodeGetParams(node))
-    return Node(
+    yield Node(
         kind.name,
         int(launch.kern) or int(launch.func),
         (launch.gridDimX, launch.gridDimY, launch.gridDimZ),

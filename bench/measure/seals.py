@@ -59,8 +59,8 @@ FUNCTIONS = {
     pickle: "dumps",
     hmac: "digest",
     secrets: "token_bytes randbits randbelow SystemRandom",
-    driver: "cuStreamGetCaptureInfo cuGraphGetNodes cuGraphNodeGetType cuGraphKernelNodeGetParams cuCtxGetLimit "
-    "cuCtxSetLimit cuCtxResetPersistingL2Cache",
+    driver: "cuStreamGetCaptureInfo cuGraphGetNodes cuGraphNodeGetType cuGraphKernelNodeGetParams "
+    "cuGraphChildGraphNodeGetGraph cuCtxGetLimit cuCtxSetLimit cuCtxResetPersistingL2Cache",
 }
 OWN = (
     *("triton_vs_tilus.bench.measure.", "triton_vs_tilus.bench.search.", "triton_vs_tilus.common."),
