@@ -312,12 +312,28 @@ def test_the_ors_are_right(design, dtype, shape, device):
 
 
 def test_an_or_takes_contiguous_rows_and_a_control_a_constant():
-    reduce, unrolled, *controls = or_reduce.KERNELS
-    for kernel in (reduce, unrolled):
+    controls = [kernel for kernel in or_reduce.KERNELS if kernel.variant.startswith("control")]
+    assert len(controls) == 2
+    for kernel in set(or_reduce.KERNELS).difference(controls):
         with pytest.raises(ValueError, match="4 elements apart; accepted: 3, as published"):
             kernel.launch(torch.zeros(2, 3, 4, dtype=torch.int64)[:, :, :3])
         assert "32 bits" in kernel.supports(OrReduce(1 << 14, 1 << 13, 16), None)
     assert all("a control" in control.supports(OrReduce(2, 3, 4), None) for control in controls)
+
+
+def test_a_large_tile_is_a_contender_of_its_own():
+    """A search for the fastest tile would not take it; it is the same kernel, in one program for 64 x 64 outputs."""
+    problem = OrReduce(128, 256, 8)
+    for kind in ("reduce", "unrolled"):
+        small, large = (named(f"published_triton/or_reduce.{kind}{end}") for end in ("", "_64x64"))
+        (config,) = large.configs(problem)
+        assert large.default_config(problem) == config == or_reduce.TileConfig(64, 64, 4)
+        assert config not in small.configs(problem)
+        launched, expected = (
+            kernel.plan(problem, config, or_reduce.contiguous(problem)).launches[0] for kernel in (large, small)
+        )
+        assert launched == expected
+        assert launched.grid == (2, 4)
 
 
 @pytest.mark.parametrize("k", [4, 8, 16])
@@ -374,7 +390,7 @@ def test_it_compiles_for_hopper(task):
 def or_tasks():
     for kernel in or_reduce.KERNELS[:2]:
         for size in (32, 64):
-            for k in (8, 16):
+            for k in (4, 8, 16):
                 yield Task(kernel, OrReduce(128, 256, k), or_reduce.TileConfig(size, size, 4), "space", "sm_90a")
 
 
@@ -384,11 +400,16 @@ OR_TASKS = compiled.wanted(*or_tasks())
 @compiled.on_one_worker
 @pytest.mark.parametrize("task", OR_TASKS, ids=lambda task: f"{task.kernel.full_name}-{task.config}-k{task.problem.k}")
 def test_a_large_tile_spills_on_hopper_where_it_is_reduced(task):
+    """Hardly at K = 4, where the study's gap is least."""
     outcome = compiled.built(task)
     assert not outcome.error
     (gpu_kernel,) = outcome.gpu_kernels
-    spilt = task.kernel.variant == "reduce" and task.config.block_m == 64
-    assert gpu_kernel.spill_stores > 10_000 if spilt else not gpu_kernel.spills
+    if task.kernel.variant != "reduce" or task.config.block_m < 64:
+        assert not gpu_kernel.spills
+    elif task.problem.k == 4:
+        assert 0 < gpu_kernel.spill_stores < 500
+    else:
+        assert gpu_kernel.spill_stores > 10_000
 
 
 # Who takes part.

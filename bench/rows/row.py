@@ -32,6 +32,7 @@ ConfigSource = Literal["search", "tuned", "stale", "nearest", "split", "matched"
 # The sources' kernels that were published with one config, also by a given split: a search has nothing to find.
 ONE_CONFIG = (
     *("published_tilus/matmul.v0", "published_tilus/matmul.v1", "published_triton/matmul.makora"),
+    *("published_triton/or_reduce.reduce_64x64", "published_triton/or_reduce.unrolled_64x64"),
     *("published_triton/template", "published_triton/w4a16.data_parallel", "published_triton/w4a16.splitk@s"),
 )
 

@@ -4,6 +4,8 @@
 
 reduce             one masked load of a tile [BLOCK_M, BLOCK_N, BLOCK_K], then one `tl.reduce` over its last axis
 unrolled           K loads of tiles [BLOCK_M, BLOCK_N], each K elements apart, written out one by one
+reduce_64x64,      the same in tiles of 64 x 64 outputs: where the values of `tl.reduce` exceed the registers
+unrolled_64x64
 control_reduce,    the same on a constant tile that is made on the chip, from one element of A: the reduction and the
 control_unrolled   store alone, for a constant A
 
@@ -32,7 +34,7 @@ from triton_vs_tilus.common.plan import Launch, Plan, Slot
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.kernels_triton import launching
 
-VARIANTS = ("reduce", "unrolled", "control_reduce", "control_unrolled")
+VARIANTS = ("reduce", "unrolled", "control_reduce", "control_unrolled", "reduce_64x64", "unrolled_64x64")
 
 
 @dataclass(frozen=True)
@@ -49,16 +51,19 @@ class TileConfig:
 
 # The study names none: squares of outputs, by the warps that Triton takes unless told otherwise.
 CONFIGS = tuple(TileConfig(size, size, 4) for size in (8, 16, 32))
+LARGE = "_64x64"  # ends the variants of one tile, which no search for the fastest would choose
+LARGE_CONFIG = TileConfig(64, 64, 4)
 
 
 def space(problem: OrReduce, *, variant: str) -> Space:
-    """The same for every variant and problem."""
-    return space_of(CONFIGS, partial(supports, problem, variant=variant))
+    """The same for every problem."""
+    configs = (LARGE_CONFIG,) if variant.endswith(LARGE) else CONFIGS
+    return space_of(configs, partial(supports, problem, variant=variant))
 
 
-def default_config(problem: OrReduce) -> TileConfig:
-    """16 x 16."""
-    return CONFIGS[1]
+def default_config(problem: OrReduce, *, variant: str) -> TileConfig:
+    """16 x 16; of a variant of one tile, that."""
+    return LARGE_CONFIG if variant.endswith(LARGE) else CONFIGS[1]
 
 
 def supports(problem: OrReduce, config: TileConfig | None = None, *, variant: str) -> str | None:
@@ -132,7 +137,7 @@ def plan(problem: OrReduce, config: TileConfig, places: OrReducePlaces, *, varia
     if places.stride != problem.k:
         raise ValueError(f"rows of a are {places.stride} elements apart; accepted: {problem.k}, as published")
     meta = {"BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "CONSTANT": variant in CONTROLS}
-    if variant.endswith("reduce"):
+    if variant.removesuffix(LARGE).endswith("reduce"):
         kernel, meta = _reduce_kernel, meta | {"BLOCK_K": padded(problem.k)}
     else:
         kernel, meta = _unrolled_kernel, meta | {"LOADS": problem.k}
@@ -166,7 +171,7 @@ KERNELS = tuple(
         launch=partial(or_reduce, variant=variant),
         config_type=TileConfig,
         space=partial(space, variant=variant),
-        default_config=default_config,
+        default_config=partial(default_config, variant=variant),
         build=partial(build, variant=variant),
         supports=partial(supports, variant=variant),
         deterministic=True,
