@@ -1,9 +1,9 @@
 """The product of a band on Hopper's tensor cores: wgmma on tiles in shared memory that TMA fills.
 
 No warp for the copies alone: the product of a step is issued before the tensor cores are done with the one before,
-whose stage warp 0 has TMA fill again as soon as they are. A stage holds [rows, block_k] of both operands, cut along K
-into tiles of 128 bytes a row, the widest swizzle; one mbarrier a stage counts the bytes that arrive. What lies beyond
-an operand's extents arrives as zeros.
+whose stage TMA fills again as soon as they are, each warp issuing the loads of some of its chunks. A stage holds [rows,
+block_k] of both operands, cut along K into chunks of 128 bytes a row, the widest swizzle; one mbarrier a stage counts
+the bytes that arrive. What lies beyond an operand's extents arrives as zeros.
 
 Two warpgroups share a tile: each has half of its rows, or, of a tile of 64 rows, half of its columns. tilus 0.2.0 has a
 wgmma of one warpgroup; `_WgmmaOfWarpgroups` issues one a warpgroup, each from where its part of the operands begins.
@@ -22,19 +22,25 @@ would not compile for Hopper (`_HopperTensorCopy` below).
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 from typing import Any
 
 import tilus
 from tilus import RegisterLayout, bfloat16, float32, int32, uint8, uint32, uint64
+from tilus.backends.context import BaseEmitContext
+from tilus.backends.contexts.contexts import EmitContexts
 from tilus.backends.emitter import BaseInstEmitter, register_emitter
 from tilus.backends.emitters.cuda.cp_async_tensor import CopyAsyncTensorGlobalToSharedInstEmitter
 from tilus.backends.emitters.cuda.wgmma import WgmmaBaseEmitter, WgmmaMmaSSEmitter, encode_swizzle_mode
-from tilus.hidet.ir.expr import Expr, cast
+from tilus.hidet.ir.expr import Expr, Var, cast
 from tilus.hidet.ir.primitives.cuda.cluster import cluster_arrive_relaxed, cluster_wait
 from tilus.hidet.ir.primitives.cuda.elect import shfl_sync_i32
+from tilus.hidet.ir.primitives.cuda.vars import threadIdx
 from tilus.hidet.ir.primitives.cuda.wgmma import WgmmaConfig, wgmma_async, wgmma_fence_operand
+from tilus.hidet.ir.stmt import DeclareStmt
 from tilus.hidet.ir.type import DataType
 from tilus.ir.inst import Instruction
 from tilus.ir.instructions.cuda.cp_async_tensor import CopyAsyncTensorGlobalToSharedInst
@@ -80,6 +86,68 @@ class _HopperTensorCopy(CopyAsyncTensorGlobalToSharedInstEmitter):
 
 
 BaseInstEmitter.REGISTRY[CopyAsyncTensorGlobalToSharedInst][nvgpu_sm90] = _HopperTensorCopy
+
+
+@dataclass(frozen=True, eq=False)
+class CopyChunksInst(Instruction):
+    """TMA loads of the chunks of a stage by the warps of a block. inputs: the place of the first chunk, to which the
+    others lie next, chunk_nbytes each, and the operand. offsets: of the first chunk in the operand; along: which of
+    them counts K, of which each chunk has STEP_K."""
+
+    offsets: tuple[Expr, ...]
+    mbarrier: Expr
+    along: int
+    chunks: int
+    chunk_nbytes: int
+
+
+register_rule(CopyChunksInst)(EmptyRule)
+register_rule(CopyChunksInst)(AlwaysOkayRule)
+
+
+class _WarpOfBlock(BaseEmitContext):
+    """The number of a warp in its block, computed once a kernel, by a shuffle: ptxas then knows it to be the same in
+    all lanes, and TMA takes places from uniform registers."""
+
+    var: Var | None = None
+
+    @classmethod
+    def of(cls, contexts: EmitContexts) -> Var:
+        context = vars(contexts).setdefault("warp_of_block", cls(contexts.codegen))
+        if context.var is None:
+            context.var = Var("warp_of_block", type=int32)
+        return context.var
+
+    def finalize(self) -> None:
+        warp = shfl_sync_i32(uint32(0xFFFFFFFF), threadIdx.x // 32, int32(0))
+        self.kernel_prepend(DeclareStmt(self.var, init=warp))
+
+
+@register_emitter(CopyChunksInst, target=nvgpu_sm90)
+class _CopyOfChunks(_HopperTensorCopy):
+    """tilus 0.2.0 has every TMA load issued by one warp, which a whole step of them keeps from the next product. Here
+    each warp issues those of its own chunks."""
+
+    def assert_is_warp_aligned(self, inst: Instruction, msg: str) -> None:
+        """One lane of each warp issues its loads."""
+        if self.current_thread_group_begin % 32 or self.current_num_threads % 32:
+            raise ValueError(f"{inst}: {msg}")
+
+    def emit(self, inst: CopyChunksInst) -> None:
+        warps = self.current_num_threads // 32
+        first, places = inst.inputs[0].as_shared_tensor(), self.shared_tensor_shared_space_addr
+        address = places[first]
+        warp = _WarpOfBlock.of(self.contexts) - self.current_thread_group_begin // 32
+        with self.for_range(cdiv(inst.chunks, warps)) as turn:
+            chunk = self.declare_var("chunk", int32, turn * warps + warp)
+            with self.if_then(chunk < inst.chunks) if inst.chunks % warps else nullcontext():
+                places[first] = self.declare_var("address_of_chunk", int32, address + chunk * inst.chunk_nbytes)
+                offsets = list(inst.offsets)
+                offsets[inst.along] = offsets[inst.along] + chunk * STEP_K
+                operand = inst.inputs[1].as_global_tensor()
+                load = CopyAsyncTensorGlobalToSharedInst.create(operand, first, offsets, (0, 1), inst.mbarrier, 1)
+                super().emit(load)
+        places[first] = address
 
 
 class _Operand:
@@ -278,6 +346,37 @@ def stages(script: tilus.Script, extent: int, stored_along_k: bool, parts: int =
     return tiles
 
 
+def copy_chunks(
+    script: tilus.Script,
+    operand: GlobalTensor,
+    chunk: SharedTensor,
+    barrier: RegisterTensor,
+    offset: int32,
+    offset_k: int32,
+) -> None:
+    """A stage of an operand, of which `chunk` is the first, by the warps of a block, each a chunk or more."""
+    builder = script._builder
+
+    def copy(tile: SharedTensor, offsets: Sequence[Expr], along: int) -> None:
+        builder.append(
+            CopyChunksInst(
+                output=None,
+                inputs=(tile, operand),
+                offsets=tuple(offsets),
+                mbarrier=builder.tensor_item_value(barrier),
+                along=along,
+                chunks=script.block_k // STEP_K,
+                chunk_nbytes=prod(chunk.shape) * chunk.dtype.nbytes,
+            )
+        )
+
+    if len(chunk.shape) == 2:
+        copy(chunk, (offset, offset_k), 1)
+    else:
+        with builder.for_range(chunk.shape[0]) as tile:
+            copy(builder.slice_shared(chunk, [tile, 0, 0], [1, 2], [STEP_K] * 2), (offset_k, offset + tile * STEP_K), 0)
+
+
 class WgmmaProduct(tilus.Script):
     """Of a Script with block_k, num_stages, num_warps and dtype, fp16 or bf16; with paired, a_along_m and b_along_n,
     see above, weight_is_a, where the product is swapped, and cluster_m: PAIR where it is paired, else 1."""
@@ -341,10 +440,12 @@ class WgmmaProduct(tilus.Script):
                                     scope="cta",
                                 )
                 if fill_k < k_end:
-                    with self.single_warp():
-                        if self.paired:
+                    if self.paired:
+                        with self.single_warp():
                             self.mbarrier.wait(read[fill], phase=fill_phase, scope="cluster")
-                        self.fill_stage(ga, gb, sa, sb, full, fill, rows + columns, offset_a, offset_b, fill_k)
+                            self.fill_stage(ga, gb, sa, sb, full, fill, rows + columns, offset_a, offset_b, fill_k)
+                    else:
+                        self.fill_stage_by_warps(ga, gb, sa, sb, full, fill, rows + columns, offset_a, offset_b, fill_k)
                 fill_k += self.block_k
                 fill += 1
                 if fill == self.num_stages:
@@ -386,8 +487,7 @@ class WgmmaProduct(tilus.Script):
     ) -> None:
         """By one warp: its TMA loads, which arrive at the stage's barrier. extent: of both operands together."""
         with self.single_thread():
-            bytes_of_stage = extent * self.block_k * self.dtype.nbytes
-            self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=bytes_of_stage)
+            self.expect_stage(full[stage], extent)
         # The weight first: few rows of activations, which all tiles share, are soon in L2.
         if self.weight_is_a:
             self.load_chunks_of_a(ga, sa, full[stage], stage, offset_a, offset_k)
@@ -395,6 +495,33 @@ class WgmmaProduct(tilus.Script):
         else:
             self.load_chunks_of_b(gb, sb, full[stage], stage, offset_b, offset_k)
             self.load_chunks_of_a(ga, sa, full[stage], stage, offset_a, offset_k)
+
+    def fill_stage_by_warps(
+        self,
+        ga: GlobalTensor,
+        gb: GlobalTensor,
+        sa: SharedTensor,
+        sb: SharedTensor,
+        full: RegisterTensor,
+        stage: int32,
+        extent: int,
+        offset_a: int32,
+        offset_b: int32,
+        offset_k: int32,
+    ) -> None:
+        """As fill_stage, by all warps. A load may arrive before its bytes are expected: the phase ends with both."""
+        with self.thread_group(thread_begin=0, num_threads=1):
+            self.expect_stage(full[stage], extent)
+        chunk = stage * (self.block_k // STEP_K)
+        if self.weight_is_a:
+            copy_chunks(self, ga, sa[chunk], full[stage], offset_a, offset_k)
+            copy_chunks(self, gb, sb[chunk], full[stage], offset_b, offset_k)
+        else:
+            copy_chunks(self, gb, sb[chunk], full[stage], offset_b, offset_k)
+            copy_chunks(self, ga, sa[chunk], full[stage], offset_a, offset_k)
+
+    def expect_stage(self, barrier: RegisterTensor, extent: int) -> None:
+        self.mbarrier.arrive_and_expect_tx(barrier, transaction_bytes=extent * self.block_k * self.dtype.nbytes)
 
     def load_chunks_of_a(
         self,

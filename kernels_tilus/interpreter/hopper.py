@@ -64,7 +64,7 @@ from triton_vs_tilus.kernels_tilus.interpreter.memory import (
 )
 from triton_vs_tilus.kernels_tilus.interpreter.threads import WARP, Block, Steps, Threads
 from triton_vs_tilus.kernels_tilus.push import PushRowsInst
-from triton_vs_tilus.kernels_tilus.wgmma import ReadFromHereInst
+from triton_vs_tilus.kernels_tilus.wgmma import STEP_K, CopyChunksInst, ReadFromHereInst
 from triton_vs_tilus.kernels_tilus.wgmma_specialized import ArriveOnceAWarpInst
 
 WARPGROUP = 128  # threads
@@ -325,6 +325,40 @@ def _(i: CopyAsyncTensorGlobalToSharedInst, program: Program) -> Run:
             barrier.copies.append(TensorLoad(t, held, region))
 
     return run
+
+
+@instruction.register(CopyChunksInst)
+def _(i: CopyChunksInst, program: Program) -> Run:
+    first, source = i.inputs
+    check_same_bits(source, first)
+    places = [
+        tuple(at + chunk * STEP_K * (dim == i.along) for dim, at in enumerate(i.offsets)) for chunk in range(i.chunks)
+    ]
+    regions_at = [region_of(program, source, place, (0, 1), first.shape) for place in places]
+    address, check = program.value(i.mbarrier), _tensor_map_check(source, (0, 1), "load from")
+    elements = i.chunk_nbytes // first.dtype.nbytes
+
+    def run(t: Threads) -> Steps:
+        yield
+        if t.count % WARP or t.begin % WARP:
+            t.fail(WrongThreads(f"TMA loads by {t.count} threads from {t.begin} on; accepted: whole warps"))
+        check(t)
+        barrier = _barrier(t, int(address(t)))
+        for chunk, region_at in enumerate(regions_at):
+            tile, region = _moved(t.values[first], chunk * elements), region_at(t)
+            load(t, region)  # as above
+            barrier.copies.append(TensorLoad(t, tile, region))
+
+    return run
+
+
+def _moved(tile: SharedTile, elements: int) -> SharedTile:
+    """The tile so many elements further in its shared memory."""
+
+    def view(data: Tile) -> Tile:
+        return data.as_strided(data.size(), data.stride(), data.storage_offset() + elements)
+
+    return tile.view(("moved", elements), view)
 
 
 class Push:
