@@ -27,12 +27,22 @@ from triton_vs_tilus.kernels_tilus.band import BandScript
 from triton_vs_tilus.kernels_tilus.configs import BandConfig
 
 TILES_IN_FLIGHT = 32  # partial sums that are on their way at once, as shared memory allows
-VECTOR = 4  # fp32 of a 16-byte access
 
 
 def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
-    """As every band kernel; and a ticket must have room for as many arrivals as there are splits."""
-    return workspace.too_many_turns(config.split_k if config else 1) or configs.supports(problem, config)
+    """As every band kernel; a ticket must have room for as many arrivals as there are splits; and as
+    `supports_partials`."""
+    reason = workspace.too_many_turns(config.split_k if config else 1) or configs.supports(problem, config)
+    return reason or (supports_partials(config) if config else None)
+
+
+def supports_partials(config: BandConfig) -> str | None:
+    """Why a tile of partial sums cannot be read back; None where it can: from shared memory, by all threads alike."""
+    shared = 4 * config.block_m * config.block_n + wgmma.BARRIERS_BYTES
+    if shared > configs.SHARED_MEMORY_LIMIT:
+        tile = f"a {config.block_m}x{config.block_n} tile of partial sums"
+        return f"{tile} takes {shared} bytes of shared memory, over {configs.SHARED_MEMORY_LIMIT}"
+    return configs.shared_unevenly(config.block_m, config.block_n, config.num_warps)
 
 
 class Arrivals:
@@ -42,8 +52,8 @@ class Arrivals:
     def prepare_arrivals(self, shared_bytes: int) -> None:
         """shared_bytes: of shared memory, which the product has freed when partial sums come."""
         # Of a tile that comes back from memory. A thread of an mma holds pairs; these are 16 bytes of a row.
-        vectors = auto_local_spatial(32 * self.num_warps, [self.block_m, self.block_n // VECTOR])
-        self.wide_layout = vectors.local(1, VECTOR)
+        vectors = auto_local_spatial(32 * self.num_warps, [self.block_m, self.block_n // configs.VECTOR])
+        self.wide_layout = vectors.local(1, configs.VECTOR)
         free_tiles = (shared_bytes - wgmma.BARRIERS_BYTES) // (4 * self.block_m * self.block_n)
         self.tiles_in_flight = min(TILES_IN_FLIGHT, max(1, free_tiles))
 

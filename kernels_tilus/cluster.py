@@ -77,6 +77,7 @@ def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
                 f"{config.num_stages} stages and the partial sums of peers take {shared} bytes of shared memory, over "
                 f"{configs.SHARED_MEMORY_LIMIT}"
             )
+        return configs.shared_unevenly(share, config.block_n, config.num_warps)
     return None
 
 

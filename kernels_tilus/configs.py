@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+from tilus.utils import cdiv
 
 from triton_vs_tilus.common import space
 from triton_vs_tilus.common.kernel import GroupedConfig, MatmulConfig, Space, grid_of, too_large
@@ -13,6 +14,7 @@ from triton_vs_tilus.kernels_tilus import launching, mma, simt, wgmma
 from triton_vs_tilus.kernels_tilus.partials import holds_pairs_of_a_row
 
 SHARED_MEMORY_LIMIT = 227 * 1024  # per block, Hopper
+VECTOR = 4  # fp32 of a 16-byte access
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def supports_product(problem: Matmul, config: BandConfig | None = None) -> str |
         return reason
     if config is None:
         return None
-    if reason := space.too_many_warps(config.num_warps):
+    if reason := space.too_many_warps(config.num_warps) or tiles_out_of_reach(problem, config):
         return reason
     match config.engine:
         case "mma":
@@ -151,10 +153,25 @@ def out_of_reach(problem: Matmul) -> str | None:
     return launching.out_of_reach({"A": m * k, "B": k * n, "C": m * n})
 
 
+def tiles_out_of_reach(problem: Matmul, config: MatmulConfig) -> str | None:
+    """Why to refuse its tiles, of which the last may end beyond the tensors; None where offsets reach their ends."""
+    extents = {"M": (problem.m, config.block_m), "N": (problem.n, config.block_n), "K": (problem.k, config.block_k)}
+    ends = {f"{name} in whole tiles": cdiv(extent, block) * block for name, (extent, block) in extents.items()}
+    return launching.out_of_reach(ends)
+
+
 def partials_out_of_reach(problem: Matmul, config: MatmulConfig | None) -> str | None:
     """Why to refuse a workspace of a C for each split; None where offsets reach it, and without a config."""
     elements = 0 if config is None else config.split_k * problem.m * problem.n
     return launching.out_of_reach({"the workspace": elements})
+
+
+def shared_unevenly(rows: int, columns: int, num_warps: int) -> str | None:
+    """Why warps cannot read fp32 [rows, columns] in vectors, by tilus' layouts; None where they can."""
+    vectors, threads = rows * columns // VECTOR, 32 * num_warps
+    if vectors % threads and threads % vectors:
+        return f"{num_warps} warps share {rows}x{columns} partial sums; accepted: as many vectors of {VECTOR} a thread"
+    return None
 
 
 def needs_simt(problem: Matmul, instead: str = "engine simt") -> str | None:

@@ -41,7 +41,6 @@ from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.space import MOST_PARTIALS, reducers, splits, too_many_warps
 from triton_vs_tilus.kernels_tilus import band, configs, launching
-from triton_vs_tilus.kernels_tilus.arrival import VECTOR
 from triton_vs_tilus.kernels_tilus.band import BandScript
 from triton_vs_tilus.kernels_tilus.configs import BandConfig, band_space
 from triton_vs_tilus.kernels_tilus.dependent_launch import after_kernel_before, start_dependents
@@ -73,7 +72,7 @@ class DecomposeKConfig(BandConfig):
         thread, as Triton's compiler lays its loads out; the threads that are left share elements."""
         threads = 32 * warps
         columns = min(elements, 1 << (problem.n - 1).bit_length())
-        sharing = min(max(1, threads * VECTOR // elements), 1 << split_k.bit_length() - 1, threads)
+        sharing = min(max(1, threads * configs.VECTOR // elements), 1 << split_k.bit_length() - 1, threads)
         return {
             "reduce_block": columns,
             "reduce_warps": warps,
@@ -160,7 +159,7 @@ def strip_layout(config: DecomposeKConfig) -> RegisterLayout:
     """[split_k or more, reduce_rows, reduce_block]: a thread's elements are side by side in a row, up to 16 bytes of
     them; neighbours have other elements, so that threads which share one are as far apart as a block allows."""
     sharing = config.reduce_threads
-    threads, vector = 32 * config.reduce_warps // sharing, min(VECTOR, max(1, config.reduced_by_thread))
+    threads, vector = 32 * config.reduce_warps // sharing, min(configs.VECTOR, max(1, config.reduced_by_thread))
     columns = min(threads, max(1, config.reduce_block // vector))
     rows = threads // columns
     times = max(1, config.reduce_rows // rows), max(1, config.reduce_block // (columns * vector))

@@ -73,7 +73,7 @@ def supports(problem: Matmul, config: MatmulConfig | None = None, *, variant: st
         return reason
     if config is None:
         return None
-    if reason := too_many_warps(config.num_warps):
+    if reason := too_many_warps(config.num_warps) or configs.tiles_out_of_reach(problem, config):
         return reason
     block_m, block_n, block_k = blocks = config.block_m, config.block_n, config.block_k
     if variant == "mma":

@@ -39,7 +39,7 @@ from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, bias_slot
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.space import DEFAULT_PROGRAMS, programs_space, too_many_steps
-from triton_vs_tilus.kernels_tilus import band, configs, launching
+from triton_vs_tilus.kernels_tilus import arrival, band, configs, launching
 from triton_vs_tilus.kernels_tilus.arrival import ArrivalScript
 from triton_vs_tilus.kernels_tilus.configs import BandConfig, ProgramsConfig, band_space
 from triton_vs_tilus.kernels_tilus.partials import sums_in_rows
@@ -72,6 +72,8 @@ def supports(problem: Matmul, config: ProgramsConfig | None = None) -> str | Non
         return "engine is wgmma_specialized; accepted: others, as its producer warp ends with the first product"
     chosen = config or default_config(problem)
     if reason := too_many_steps(problem, chosen) or configs.supports_product(problem, config):
+        return reason
+    if reason := arrival.supports_partials(chosen):
         return reason
     return launching.out_of_reach({"the workspace": workspace_bytes(problem, chosen) // 4})
 
