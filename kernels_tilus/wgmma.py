@@ -107,7 +107,7 @@ register_rule(CopyChunksInst)(AlwaysOkayRule)
 
 class _WarpOfBlock(BaseEmitContext):
     """The number of a warp in its block, computed once a kernel, by a shuffle: ptxas then knows it to be the same in
-    all lanes, and TMA takes places from uniform registers."""
+    all lanes, and TMA and wgmma take places from uniform registers."""
 
     var: Var | None = None
 
@@ -216,7 +216,8 @@ class _WgmmaOfWarpgroups(WgmmaMmaSSEmitter):
         columns = _Operand(address[b], b.layout.transpose(), b.dtype)
         if warpgroups > 1:
             shared, size = (rows, m) if along_m > 1 else (columns, n)
-            begin = shared.address + self.warpgroup() * shared.offset(size, 0)
+            warp = _WarpOfBlock.of(self.contexts) - self.current_thread_group_begin // 32
+            begin = shared.address + warp // WARPGROUP * shared.offset(size, 0)
             shared.address = self.declare_var("shared_addr_of_warpgroup", int32, begin)
         sums = d.layout.local_size * inst_m * inst_n // (m * n)  # of a thread, in one instruction
         place_of_rows = self.declare_var("place_of_rows", uint32, rows.place())
@@ -232,10 +233,6 @@ class _WgmmaOfWarpgroups(WgmmaMmaSSEmitter):
                     trans_b=columns.transposed,
                 )
             )
-
-    def warpgroup(self) -> Expr:
-        """This thread's. By a shuffle, so that ptxas knows it to be the same for a warp."""
-        return shfl_sync_i32(uint32(0xFFFFFFFF), self.current_thread // (32 * WARPGROUP), int32(0))
 
 
 def _check_warpgroups(emitter: WgmmaBaseEmitter) -> None:
