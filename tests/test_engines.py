@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -57,6 +57,13 @@ ON_TENSOR_CORES = [
     SLICED,
     BandConfig(32, 16, 256, 2, 8, 2, engine="mma_sliced"),
 ]
+
+
+def kept(config: MatmulConfig) -> dict:
+    """The fields of a config that every BandConfig has."""
+    return {field.name: getattr(config, field.name) for field in fields(BandConfig)}
+
+
 BAND_KERNELS = [kernel for kernel in kernels_tilus.KERNELS if issubclass(kernel.config_type, BandConfig)]
 VECTOR = contenders.find("tilus/decompose_k.vector")
 UNSPLIT = [kernel for kernel in BAND_KERNELS if kernel.name in ("data_parallel", "stream_k")]
@@ -239,6 +246,37 @@ def test_a_tile_that_needs_too_many_registers_is_refused():
     problem, tile = Matmul(64, 256, 7168, layout=NK), (64, 128, 128, 4, 4, 3)
     assert "takes 256 registers of 4 warps" in configs.supports(problem, BandConfig(*tile))
     assert configs.supports(problem, BandConfig(64, 128, 64, 4, 4, 3)) is None
+
+
+@pytest.mark.parametrize("name", ["last_arriver", "atomic", "stream_k", "cluster"])
+@pytest.mark.parametrize("blocks, sharing", [((48, 16), "48x16|12x16"), ((16, 48), "16x48|4x48")])
+def test_a_tile_of_partial_sums_that_its_threads_share_unevenly_is_refused(name, blocks, sharing):
+    """tilus has no layout for it; a kernel that reads no partial sums multiplies such tiles."""
+    problem, kernel = Matmul(64, 240, 7168, layout=NK), contenders.find(f"tilus/{name}")
+    config = kernel.config_type(*blocks, 64, 1 if name == "stream_k" else 4, 4, 2, engine="mma_sliced")
+    assert contenders.find("tilus/semaphore.in_place").supports(problem, BandConfig(**kept(config))) is None
+    assert re.fullmatch(
+        rf"4 warps share ({sharing}) partial sums; accepted: .* a thread", kernel.supports(problem, config)
+    )
+    assert kernel.supports(problem, replace(config, block_m=16, block_n=32)) is None
+
+
+@pytest.mark.parametrize("name", ["last_arriver", "atomic", "stream_k"])
+def test_a_tile_of_partial_sums_fits_shared_memory(name):
+    problem, kernel = Matmul(512, 512, 1024, FP32), contenders.find(f"tilus/{name}")
+    config = kernel.config_type(256, 256, 16, 1 if name == "stream_k" else 2, 16, 2, engine="simt")
+    assert configs.supports(problem, BandConfig(**kept(config))) is None
+    assert "a 256x256 tile of partial sums takes 263168 bytes" in kernel.supports(problem, config)
+
+
+@pytest.mark.parametrize(
+    "name, extents, dimension",
+    [("data_parallel", (1, 1, 2**31 - 8), "K"), ("sliced_k.mma", (1, 2**31 - 8, 1), "N")],
+)
+def test_tiles_that_end_beyond_int32_are_refused(name, extents, dimension):
+    kernel = contenders.find(f"tilus/{name}")
+    config = kernel.config_type(16, 16, 512, 8 if name == "sliced_k.mma" else 1, 8, 2)
+    assert f"{dimension} in whole tiles has 2147483648 elements" in kernel.supports(Matmul(*extents, layout=NK), config)
 
 
 def test_what_has_no_pairs_of_tiles_says_so():

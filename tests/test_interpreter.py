@@ -35,6 +35,7 @@ from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus import atomics, interpreter, semaphore
 from triton_vs_tilus.kernels_tilus.configs import BandConfig
 from triton_vs_tilus.kernels_tilus.interpreter import dtypes
+from triton_vs_tilus.kernels_tilus.wgmma import copy_chunks
 
 # What instructions calculate
 
@@ -575,6 +576,54 @@ def test_mistakes_of_a_pipeline_are_named(mistake, error, words):
     operand = torch.ones(64, 128).half()
     with pytest.raises(error, match=words):
         interpreter.run(Pipeline(mistake), operand, operand.clone(), torch.zeros(64, 64), 128)
+
+
+class LoadsOfWarps(tilus.Script):
+    """out = the sum of the two chunks of a [64, 128], loaded by a block of 4 warps."""
+
+    def __init__(self, mistake="nothing"):
+        super().__init__()
+        self.mistake, self.block_k = mistake, 128
+
+    def __call__(self, a_ptr: ~float16, out_ptr: ~float16):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 4
+        ga = self.global_view(a_ptr, dtype=float16, shape=[64, 128])
+        out = self.global_view(out_ptr, dtype=float16, shape=[64, 64])
+        sa = self.shared_tensor(dtype=float16, shape=[2, 64, 64])
+        full = self.mbarrier.alloc(counts=[1])
+        with self.thread_group(thread_begin=0, num_threads=1):
+            self.mbarrier.arrive_and_expect_tx(full[0], transaction_bytes=2 * 64 * 64 * 2)
+        if self.mistake == "half a warp":
+            with self.thread_group(thread_begin=0, num_threads=16):
+                copy_chunks(self, ga, sa[0], full[0], 0, 0)
+        else:
+            copy_chunks(self, ga, sa[0], full[0], 0, 0)
+        if self.mistake != "no wait":
+            self.mbarrier.wait(full[0], phase=0)
+        total = self.load_shared(sa[0]) + self.load_shared(sa[1])
+        if self.mistake == "filled again without a sync":
+            copy_chunks(self, ga, sa[0], full[0], 0, 0)
+        self.store_global(out, total, offsets=[0, 0])
+
+
+def test_warps_load_chunks_of_their_own():
+    a, out = torch.randint(-8, 9, (64, 128)).half(), torch.zeros(64, 64).half()
+    interpreter.run(LoadsOfWarps(), a, out)
+    assert torch.equal(out, a[:, :64] + a[:, 64:])
+
+
+@pytest.mark.parametrize(
+    "mistake, error, words",
+    [
+        ("half a warp", interpreter.KernelError, "TMA loads by 16 threads from 0 on; accepted: whole warps"),
+        ("no wait", interpreter.PendingCopy, r"sa\[0, 0, 0\] is read while a copy into it"),
+        ("filled again without a sync", interpreter.MissingSync, r"sa\[0, 0, 0\] is written over a read"),
+    ],
+)
+def test_mistakes_in_loads_of_warps_are_named(mistake, error, words):
+    with pytest.raises(error, match=words):
+        interpreter.run(LoadsOfWarps(mistake), torch.ones(64, 128).half(), torch.zeros(64, 64).half())
 
 
 def test_what_tma_cannot_address_is_named():

@@ -169,17 +169,14 @@ def test_two_warpgroups_read_a_part_of_an_operand_each(block_m, shared, rows, tm
     """The tile is 128 columns wide; of 64 rows, the warpgroups share the columns."""
     config = replace(WGMMA, block_m=block_m, block_n=128, block_k=64, num_warps=8)
     text = source_of(config, NK, tmp_path)
-    begin = (
-        r"shared_addr_of_warpgroup = \(\(\w*shfl_sync_i32\(.*threadIdx\.x / 128\), 0\) \* (\d+)\) \+ shared_addr\w*\);"
-    )
-    assert re.findall(begin, text) == [str(placed(rows, 0))]
-    places = dict(re.findall(r"(place_of_\w+) = \(+uint32_t\)\((shared_addr\w*)\W", text))
+    of_warpgroup = rf"\(\(\(warp_of_block / 4\) \* {placed(rows, 0)}\) \+ shared_addr\w*\)"
+    places = dict(re.findall(r"(place_of_\w+) = (.*);", text))
     arguments = re.findall(r"_m64n(\d+)k16_\w*\(.*?(place_of_rows\w*)\W.*?(place_of_columns\w*)\W", text)
     assert len(arguments) == 64 // STEP
     for n, a, b in arguments:
         assert n == ("128" if shared == "a" else "64")
-        own = places[a] == "shared_addr_of_warpgroup", places[b] == "shared_addr_of_warpgroup"
-        assert own == (shared == "a", shared == "b")
+        own = [bool(re.search(of_warpgroup, places[operand])) for operand in (a, b)]
+        assert own == [shared == "a", shared == "b"] and text.count("warp_of_block / ") == 1
     check_places(instructions(text), 64)
 
 
@@ -273,6 +270,19 @@ def test_it_is_compiled_without_waits_for_each_product(config, tmp_path):
     assert "Used" in log and "0 bytes spill stores" in log and "serialized" not in log
     barriers = cuda_source.barriers(text)
     assert not [tensor for tensor in cuda_source.tensors(text) if tensor.overlaps(barriers)]
+
+
+@pytest.mark.parametrize("problem", [NK, KN], ids=["nk", "kn"])
+@pytest.mark.parametrize("block_k, num_warps", [(256, 4), (128, 4), (256, 8)])
+def test_the_loads_of_a_step_are_shared_by_the_warps(problem, block_k, num_warps, tmp_path):
+    """Each warp has a chunk of 64 along K, or, where there are fewer than warps, may have none."""
+    text = source_of(BandConfig(64, 64, block_k, 1, num_warps, 2, engine="wgmma"), problem, tmp_path)
+    before, loop = text.split("for (int32_t step")
+    assert before.count("int32_t warp_of_block = tilus_cuda_shfl_sync_i32(") == 1
+    assert loop.count("cp_async_bulk_tensor_2d_shared_global(") == 2
+    guards = 2 if block_k // STEP < num_warps else 0
+    assert loop.count(f"if (warp_of_block < {block_k // STEP})") == guards
+    assert "shfl_sync" not in loop
 
 
 @pytest.mark.parametrize("name", ["data_parallel", "last_arriver", "cluster", "stream_k"])
