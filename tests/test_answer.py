@@ -171,7 +171,9 @@ def test_the_fastest_of_a_regime_has_its_time_in_a_graph_and_the_other_languages
     table = regimes_table([("router", captured), ("router", plain)])
     assert [line[2:4] for line in table.lines] == [["8.0 (5.6)", "1.50 (1.50)"], ["8.0", "1.50"]]
     assert "in a CUDA graph" in table.foot and "in a CUDA graph" not in regimes_table([("router", plain)]).foot
-    assert [line[3:] for line in beside_table([captured, plain]).lines] == [[""], [f"{FP32}, 9.0"]]
+    beside = beside_table([captured, plain])
+    assert [line[3:] for line in beside.lines] == [[""], [f"{FP32}, 9.0"]]
+    assert beside.foot.startswith("cold L2, median. † joint fastest") and "cuBLAS" not in beside.foot
 
 
 def of_rows(*rows, problem=ROUTER) -> answers.Answer:

@@ -32,7 +32,8 @@ def regimes_table(found: Sequence[tuple[str, Answer]]) -> Table:
     told = "; ".join(f"{dtype}: {', '.join(regimes)}" for dtype, regimes in dtypes.items())
     captured = any("graph" in answer.fastest.timing for _, answer in found)
     in_brackets = "; in brackets: cold in a CUDA graph" if captured else ""
-    foot = _foot([answer for _, answer in found], in_brackets) + (f" {told}." if told else "")
+    answers = [answer for _, answer in found]
+    foot = _foot(answers, in_brackets, _baselines(answers)) + (f" {told}." if told else "")
     return Table("", ["regime, M x N x K", "fastest", "us", "x cuBLAS", "call"], lines, foot=foot)
 
 
@@ -60,8 +61,9 @@ def _marked(answer: Answer, row: Row) -> str:
     return row.contender + "°" * row.not_searched + " †" * joint
 
 
-def _foot(found: Sequence[Answer], in_brackets: str = "") -> str:
-    return f"{TEMPERATURES[found[0].timing]}, median{in_brackets}. {_baselines(found)} {JOINT}; {NOT_SEARCHED}."
+def _foot(found: Sequence[Answer], in_brackets: str = "", baselines: str = "") -> str:
+    sentences = f"{TEMPERATURES[found[0].timing]}, median{in_brackets}.", baselines, f"{JOINT}; {NOT_SEARCHED}."
+    return " ".join(filter(None, sentences))
 
 
 def _baselines(found: Sequence[Answer]) -> str:
