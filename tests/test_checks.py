@@ -7,12 +7,14 @@ from dataclasses import replace
 import matmul_cases as cases
 import pytest
 import torch
+from torch import Tensor
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
+from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.common import call, checks
 from triton_vs_tilus.common.accuracy import Judge
 from triton_vs_tilus.common.epilogue import Epilogue
-from triton_vs_tilus.common.kernel import too_many_blocks
+from triton_vs_tilus.common.kernel import MatmulConfig, too_many_blocks
 from triton_vs_tilus.common.plan import contiguous
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.kernels_tilus.launching import beyond_offsets
@@ -438,3 +440,37 @@ def test_the_default_tile_is_of_one_rule_where_a_grid_has_no_room():
         triton, tilus = (kernel for kernel in KERNELS if kernel.full_name.endswith(f"/{name}"))
         assert triton.supports(problem, None) == tilus.supports(problem, None) is None
         assert triton.default_config(problem).block_n == tilus.default_config(problem).block_n == 32
+
+
+def of_another_kind(tensor: Tensor) -> list[Tensor]:
+    """As many as differ from it in one thing each: shape, strides, alignment, dtype, a lazy sign, memory; and one that
+    differs from the last in its device."""
+    rows, columns = tensor.shape
+    freed = tensor.clone()
+    freed.untyped_storage().resize_(0)
+    apart = tensor.new_zeros(rows, 2 * columns)[:, :columns]
+    shifted = tensor.new_zeros(tensor.numel() + 1)[1:].view(rows, columns)
+    return [tensor[:-16], apart, shifted, tensor.half(), torch._neg_view(tensor), freed, tensor.to("meta")]
+
+
+def test_a_call_that_differs_in_anything_is_settled_on_its_own(monkeypatch):
+    """And one that differs in nothing is not settled again."""
+    settled = []
+
+    def settle(*given):
+        settled.append(given)
+        return lambda out, **inputs: out
+
+    monkeypatch.setattr(call, "_planned", settle)
+    kernel, config = contenders.find("triton/data_parallel"), MatmulConfig(16, 16, 64, 1, 4, 2)
+    a, b, out = (torch.zeros(64, 64, dtype=torch.bfloat16) for _ in range(3))
+    usual = {"a": a, "b": b, "epilogue": Epilogue.NONE, "bias": None, "out": out, "out_dtype": None, "config": None}
+    others = [{name: tensor} for name in ("a", "b", "out") for tensor in of_another_kind(usual[name])]
+    others += [{"out": None}, {"bias": torch.zeros(64)}, {"out_dtype": torch.float32}, {"epilogue": Epilogue.RELU}]
+    others += [{"epilogue": Epilogue.NONE.value}, {"config": config}, {"config": replace(config, num_stages=3)}]
+    others += [{"kernel": contenders.find("triton/atomic")}, {"kernel": contenders.find("tilus/data_parallel")}]
+    for changed in ({}, *others):
+        before = len(settled)
+        for _ in range(3):
+            call.launched(**{"kernel": kernel} | usual | changed)
+        assert len(settled) == before + 1, changed
