@@ -278,6 +278,7 @@ def test_what_lacks_a_compiler_is_explained_and_not_prepared(monkeypatch):
     monkeypatch.setattr(kernels_tilus.linear.__self__, "lacks", lambda: "nvcc is not on PATH")
     monkeypatch.setattr(torch.Tensor, "device", torch.device("cuda", 0), raising=False)
     assert kernels_tilus.explain(tensors(4)[0], weight).why == "nvcc is not on PATH"
+    assert kernels_tilus.explain(tensors(4)[0], weight, device="h200").why != "nvcc is not on PATH"
     with pytest.raises(RuntimeError, match="tilus's kernels cannot be built: nvcc is not on PATH"):
         kernels_tilus.prepare(weight)
     with pytest.raises(TypeError, match=r"weight is list; accepted: torch\.Tensor"):
@@ -347,7 +348,14 @@ def test_inference_mode_and_tensors_without_data(package):
         ({"x": torch.ones(4, 63, dtype=BF16)}, ValueError, r"x has shape \(4, 63\); accepted: \(..., 64\)"),
         ({"x": torch.ones(4, 64)}, TypeError, "weight has dtype torch.bfloat16; accepted: that of x, torch.float32"),
         ({"weight": torch.ones(64, dtype=BF16)}, ValueError, r"weight has shape \(64,\); accepted: \(N, K\)"),
+        ({"x": torch.ones((), dtype=BF16)}, ValueError, r"x has shape \(\); accepted: \(..., 64\)"),
         ({"bias": torch.ones(15, dtype=BF16)}, ValueError, r"bias has shape \(15,\); accepted: \(16,\)"),
+        ({"bias": torch.ones(1, 16, dtype=BF16)}, ValueError, r"bias has shape \(1, 16\); accepted: \(16,\)"),
+        (
+            {"weight": torch.ones(16, 64, device="meta", dtype=BF16)},
+            ValueError,
+            "weight is on meta; accepted: the device",
+        ),
         ({"bias": torch.ones(16, device="meta", dtype=BF16)}, ValueError, "bias is on meta; accepted: the device of x"),
         ({"activation": "gelu"}, ValueError, "activation is 'gelu'; accepted: None, 'relu', 'silu', 'sigmoid'"),
         ({"out_dtype": torch.float16}, TypeError, "out_dtype is torch.float16; accepted: None, that of x"),
@@ -372,6 +380,14 @@ def test_bad_input_of_a_product_is_one_clear_error(package):
         package.matmul([1.0], torch.ones(1, 1))
     with pytest.raises(TypeError, match=r"b has dtype torch\.float16; accepted: that of a, torch\.float32"):
         package.matmul(torch.ones(1, 1), torch.ones(1, 1).half())
+    with pytest.raises(ValueError, match=r"a has shape \(\); accepted: \(..., K\)"):
+        package.matmul(torch.tensor(1.0), torch.ones(1, 1))
+    with pytest.raises(ValueError, match=r"b has shape \(4,\); accepted: \(4, N\), as a has shape \(2, 4\)"):
+        package.matmul(torch.ones(2, 4), torch.ones(4))
+    with pytest.raises(ValueError, match="b is on meta; accepted: the device of a, cpu"):
+        package.matmul(torch.ones(2, 4), torch.ones(4, 3, device="meta"))
+    with pytest.raises(ValueError, match="weight is on cpu; accepted: a weight that `linear` takes, on a CUDA device"):
+        package.prepare(torch.ones(16, 64, dtype=BF16))
     with pytest.raises(ValueError, match=r"weight has shape \(\); accepted: \(N, K\)"):
         package.prepare(torch.tensor(1.0))
     with pytest.raises(ValueError, match="max_tokens is None; accepted: an int, 1 or more"):
@@ -588,7 +604,7 @@ def test_rows_that_overlap_or_have_no_unit_stride_are_copied():
     memory = torch.arange(24.0)
     for rows in (memory.as_strided((3, 8), (4, 1)), memory.view(8, 3).t(), memory[:8].expand(3, 8)):
         assert torch.equal(linear._rows(rows), rows) and linear._rows(rows).is_contiguous()
-    for rows in (memory.view(3, 8), memory.view(3, 8)[:, :5], memory[:8].view(1, 8)):
+    for rows in (memory.view(3, 8), memory.view(3, 8)[:, :5], memory[:8].view(1, 8), memory.as_strided((3, 1), (2, 5))):
         assert linear._rows(rows).data_ptr() == rows.data_ptr()
 
 
@@ -602,6 +618,9 @@ def test_what_no_kernel_reads_is_torchs():
         (torch._neg_view(x), weight, None),
     ]:
         assert pose(*given) == "weight or bias is a view that no kernel reads"
+    for empty in ((x[:0], weight, bias), (x, weight[:0], bias[:0]), (x[:, :0], weight[:, :0], bias)):
+        assert pose(*empty) == "nothing is to be computed"
+    assert pose(x.double(), weight.double(), None).endswith("not torch.float64")
 
 
 @each_package
