@@ -1,5 +1,6 @@
 import gc
 import os
+from contextlib import contextmanager
 
 from triton_vs_tilus.bench.measure import nvml
 
@@ -111,6 +112,24 @@ def plans(monkeypatch) -> list:
     monkeypatch.setattr(plan.Call, "__init__", lambda self, *args: (made.append(args[0]), real(self, *args))[1])
     monkeypatch.setattr(call, "_calls", {})
     return made
+
+
+@pytest.fixture
+def current(monkeypatch) -> list[int]:
+    """The number of the current GPU, which devices.on sets, of GPUs that need not be there."""
+    from triton_vs_tilus.common import call, devices
+
+    numbers = [0]
+
+    @contextmanager
+    def on(device):
+        numbers[0], before = device.index, numbers[0]
+        yield
+        numbers[0] = before
+
+    for module in (call, devices):
+        monkeypatch.setattr(module, "on", on)
+    return numbers
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 import copy
 import io
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -871,21 +871,11 @@ def test_an_explanation_says_which_why_and_from_which_rows(package):
     assert Epilogue.of("relu", True) is Epilogue.BIAS_RELU
 
 
-def test_support_is_asked_of_the_gpu_that_is_meant(monkeypatch):
+def test_support_is_asked_of_the_gpu_that_is_meant(current, monkeypatch):
     """Beside another one, which has no clusters and is the current one."""
-    current = [0]
-
-    @contextmanager
-    def on(device):
-        current[0] = device.index
-        yield
-        current[0] = 0
-
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: ((8, 0), (9, 0))[current[0]])
     monkeypatch.setattr(tuned, "slug_of", lambda device: "h200")
-    for module in (call, devices):
-        monkeypatch.setattr(module, "on", on)
     tuned.refresh()
     x, weight = torch.empty(16, 7168, dtype=BF16), torch.empty(256, 7168, dtype=BF16)
     assert kernels_tilus.explain(x, weight, device="h200").kernel.name == "cluster"

@@ -4,7 +4,7 @@ import importlib.util
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -161,17 +161,8 @@ def test_a_capture_is_known_by_its_number_and_an_error_is_not_taken_for_one(monk
         workspace._capture_id(7)
 
 
-def test_the_device_that_is_meant_is_asked_whether_it_captures(monkeypatch):
+def test_the_device_that_is_meant_is_asked_whether_it_captures(current, monkeypatch):
     """Where another one is the current one."""
-    current = [0]
-
-    @contextmanager
-    def on(device):
-        current[0] = device.index
-        yield
-        current[0] = 0
-
-    monkeypatch.setattr(workspace.devices, "on", on)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: current[0], raising=False)
     monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: current[0] == 1, raising=False)
     assert [workspace.is_capturing(torch.device("cuda", index)) for index in (0, 1)] == [False, True]
