@@ -21,7 +21,7 @@ class FakeDevice:
         self.readings = list(readings or [])
         self.host = self.gpu = 0.0
         self.capturing: list[tuple[float, Callable[[], None]]] | None = None
-        self.read_parts: list[tuple[int, int]] = []
+        self.evictions = 0
         self.ends: deque[float] = deque(maxlen=depth)
         self.delays: list[float] = []
         self.held_l2 = False
@@ -61,8 +61,11 @@ class FakeDevice:
         self.delays.append(seconds)
         self.gpu = max(self.gpu, self.host) + seconds
 
-    def read(self, part: int, parts: int) -> None:
-        self.launch(3.0, lambda: self.read_parts.append((part, parts)))
+    def evict_l2(self) -> None:
+        def count() -> None:
+            self.evictions += 1
+
+        self.launch(3.0, count)
 
     def synchronize(self) -> None:
         self.host = max(self.host, self.gpu)

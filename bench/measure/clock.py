@@ -1,19 +1,20 @@
 """How time is taken: contenders take turns, and each turn is timed in one of 4 modes.
 
-cold   GPU time of one launch on data that is not in L2. An event pair stands around the launch. Everything is enqueued
-       behind a delay on the GPU, long enough that no host gap falls between the events. Argument sets rotate that
-       together exceed L2_MULTIPLE times the L2; the rotation continues from one contender to the next, so that a set
-       comes back only after all others. Where MOST_SETS sets are smaller than that, untimed reads of as much scratch
-       memory evict the L2 between launches. The contender's own workspace is not rotated.
-graph  the same data, in launches that follow one another as in a decode step: captured in a CUDA graph, GRAPH_LAUNCHES
-       of them over the argument sets in rotation, replayed on an L2 that scratch memory was read through.
+cold   GPU time of one launch with nothing of it in L2, be it data, workspace or code: scratch memory of L2_MULTIPLE
+       times the L2 is read before. An event pair stands around the launch, enqueued behind a delay on the GPU, long
+       enough that no host gap falls between the events. Nothing follows in the queue but the copy of the result: a
+       launch takes longer while the GPU fetches what is queued behind it (notes/method.md). The argument sets rotate,
+       on from one contender to the next.
+graph  GPU time of one of the launches that follow one another as in a decode step: captured in a CUDA graph,
+       GRAPH_LAUNCHES of them over the argument sets in rotation, which together exceed L2_MULTIPLE times the L2 unless
+       each is used once, replayed on an L2 that scratch memory was read through.
 warm   GPU time of one launch on data that is in L2 where it fits: launches captured in a CUDA graph, replayed.
 host   CPU time of one call that enqueues, with a queue too short for the call to wait.
 
 Each contender has one turn a round, in an order drawn anew for each round from a seed that is kept. Each turn ends with
 an empty queue. A round whose SM clock was low against the run's median is measured again.
 
-No contender knows the numbers that it is timed on: a turn begins with new numbers in its argument sets and with outputs
+No contender knows the numbers that it is timed on: a window begins with new numbers in its argument sets and outputs
 that hold no answer, and what works before its window shows on the GPU's timeline. What each call returns is copied as
 soon as its window ends; the launches of a graph have outputs of their own, as many as there are argument sets. In
 JUDGED_ROUNDS rounds at least, drawn for each contender when its turn is over, the copies are judged. So
@@ -43,7 +44,6 @@ from triton_vs_tilus.bench.measure.threads import Threads
 from triton_vs_tilus.common.tensors import named_tensors
 
 L2_MULTIPLE = 3
-MOST_SETS = 4096
 COLD_LAUNCHES = 20
 GRAPH_LAUNCHES = 50
 WARM_LAUNCHES = 50
@@ -52,8 +52,7 @@ WARM_UP_S = 0.3
 JUDGED_ROUNDS = 3
 ENERGY_S = 0.5
 CLOCK_SHARE = 0.95  # of the median SM clock of the run, below which a round is measured again
-LEAST_BACKLOG_S = 1e-3  # for COLD_LAUNCHES calls
-REPLAY_BACKLOG_S = 2e-4  # for the one call that replays a graph
+LEAST_BACKLOG_S = 2e-4
 LONGEST_BACKLOG_S = 0.5  # a call that outlasts it waits for the GPU
 BACKLOG_SPARE = 1.5  # times what the host took to enqueue the turn before
 
@@ -160,8 +159,8 @@ class DeviceClock(Protocol):
     def delay(self, seconds: float) -> None:
         """Keeps the device busy, enqueued."""
 
-    def read(self, part: int, parts: int) -> None:
-        """Enqueues a read of one part of scratch memory of L2_MULTIPLE times the L2, which evicts what is in L2."""
+    def evict_l2(self) -> None:
+        """Enqueues a read of scratch memory of L2_MULTIPLE times the L2, which evicts what is in L2."""
 
     def keep(self, result: Tensor) -> Tensor:
         """A copy, enqueued."""
@@ -228,8 +227,8 @@ def time_together(
     """The samples of each contender, in their order. mode: cold, graph, warm or host. energy: of a launch, too, in mode
     graph; it takes ENERGY_S a contender.
 
-    Raises NotTimed for the first contender that this mode cannot time, and ValueError for fewer cold argument sets
-    than `cold_sets`.
+    Raises NotTimed for the first contender that this mode cannot time, and ValueError for fewer argument sets than
+    `cold_sets` in mode graph.
     """
     with _no_collection():
         return _time_together(contenders, mode, rounds, device, announce, energy)
@@ -311,39 +310,41 @@ def _low_rounds(readings: Sequence[Sequence[Reading]]) -> list[int]:
 
 
 def cold_sets(bytes_per_set: int, l2_bytes: int) -> int:
-    """How many argument sets together exceed L2_MULTIPLE times the L2; 2 or more, and MOST_SETS at most."""
-    return min(MOST_SETS, max(2, L2_MULTIPLE * l2_bytes // bytes_per_set + 1))
+    """How many argument sets no launch of a graph finds in L2: those that together exceed L2_MULTIPLE times the L2, but
+    no more than each is launched on once; 2 or more."""
+    return min(GRAPH_LAUNCHES, max(2, L2_MULTIPLE * l2_bytes // bytes_per_set + 1))
 
 
 class _Queued:
-    """A turn whose work is all enqueued before the GPU starts any of it. least_backlog_s: the shortest delay, the first
-    one's."""
+    """One window at a time, all of whose work is enqueued before the GPU starts any of it."""
 
-    def __init__(self, contenders: Sequence[Timed], device: DeviceClock, least_backlog_s: float):
+    def __init__(self, contenders: Sequence[Timed], device: DeviceClock):
         self.device = device
-        self.least_backlog_s = least_backlog_s
-        self.backlog_s = dict.fromkeys((c.name for c in contenders), least_backlog_s)
+        self.backlog_s = dict.fromkeys((c.name for c in contenders), LEAST_BACKLOG_S)
 
     def behind_backlog(
-        self, timed: Timed, sets: Sequence[int], enqueue: Callable[[], list[tuple[Any, Any]]]
-    ) -> list[float]:
-        """Microseconds between the event pairs that `enqueue` returns, on these sets. Where the delay ended before the
-        host had enqueued everything, the delay is doubled and the turn repeated; else the next one is by what the host
-        took, as a first call takes longest. Raises NotTimed past LONGEST_BACKLOG_S."""
+        self, timed: Timed, sets: Sequence[int], fill_l2: Callable[[], None], enqueue: Callable[[], tuple[Any, Any]]
+    ) -> float:
+        """Microseconds between the event pair that `enqueue` returns, on these sets. fill_l2: enqueues what L2 holds
+        when the window begins.
+
+        Where the delay ended before the host had enqueued everything, the delay is doubled and all is repeated; else
+        the next one is by what the host took, as a first call takes longest. Raises NotTimed past LONGEST_BACKLOG_S."""
         device, name = self.device, timed.name
         while True:
-            timed.refill(sorted(set(sets)))  # before the delay, which need not cover it
+            timed.refill(sorted(set(sets)))
+            fill_l2()
             device.delay(self.backlog_s[name])
             delay_end = device.record()
             since = device.now()
-            pairs = enqueue()
+            start, end = enqueue()
             took_s = device.now() - since
             covered = not device.done(delay_end)
-            times = [device.elapsed_us(*pair) for pair in pairs]
+            elapsed_us = device.elapsed_us(start, end)
             device.synchronize()
             if covered:
-                self.backlog_s[name] = max(self.least_backlog_s, BACKLOG_SPARE * took_s)
-                return times
+                self.backlog_s[name] = max(LEAST_BACKLOG_S, BACKLOG_SPARE * took_s)
+                return elapsed_us
             self.backlog_s[name] *= 2
             if self.backlog_s[name] > LONGEST_BACKLOG_S:
                 raise NotTimed(name, f"its calls outlast a queue of {LONGEST_BACKLOG_S} s: a call waits for the GPU")
@@ -351,66 +352,41 @@ class _Queued:
 
 class _Cold(_Queued):
     def __init__(self, contenders: Sequence[Timed], device: DeviceClock, announce: Announce):
-        super().__init__(contenders, device, LEAST_BACKLOG_S)
+        super().__init__(contenders, device)
         self.next_set = 0
-        self.at_a_time = dict.fromkeys((c.name for c in contenders), COLD_LAUNCHES)
         self.sets = len(contenders[0].argument_sets)
         if any(len(c.argument_sets) != self.sets for c in contenders):
             raise ValueError("contenders have argument sets of different counts; accepted: the same rotation for all")
-        total = min(sum(arguments.nbytes for arguments in c.argument_sets) for c in contenders)
-        self.small = total <= L2_MULTIPLE * device.l2_bytes
-        if self.sets < (MOST_SETS if self.small else 2):
-            raise ValueError(
-                f"{self.sets} argument sets hold {total} bytes; accepted: 2 or more sets that exceed "
-                f"{L2_MULTIPLE} times the L2 of {device.l2_bytes} bytes, or {MOST_SETS}"
-            )
-        scratch = f"and other memory of {L2_MULTIPLE} times the L2 read in turn with them, " if self.small else ""
         self.method = (
-            f"cold L2: event pair per launch, all enqueued behind a delay on the GPU; {self.sets} argument sets of "
-            f"together {total / 2**20:.0f} MiB in rotation, {scratch}L2 {device.l2_bytes / 2**20:.0f} MiB; "
-            "filled anew before each turn, L2 read out after; scratch memory of the contender's own is not rotated"
+            f"cold L2: event pair around one launch, alone behind a delay on the GPU; {self.sets} argument sets in "
+            f"rotation; before each launch its set filled anew and {L2_MULTIPLE} times the L2 of "
+            f"{device.l2_bytes / 2**20:.0f} MiB read"
         )
 
     def turn(self, timed: Timed) -> tuple[list[float], Results]:
-        """COLD_LAUNCHES samples, all enqueued at once where the device's queue holds that many launches, else in
-        smaller groups; and the results on all sets that no later group has filled anew."""
+        """COLD_LAUNCHES samples; and of each set that was used the last result, as it was filled anew for that."""
         times: list[float] = []
-        results: Results = []
-        while len(times) < COLD_LAUNCHES:
-            count = min(self.at_a_time[timed.name], COLD_LAUNCHES - len(times))
-            group: Results = []
-            try:
-                places = [(self.next_set + turn) % self.sets for turn in range(count)]
-                times += self.behind_backlog(timed, places, partial(self._enqueue, timed, places, group))
-                self.next_set = (self.next_set + count) % self.sets
-            except NotTimed:
-                if count == 1:
-                    raise
-                self.at_a_time[timed.name] = count // 2
-                self.backlog_s[timed.name] = self.least_backlog_s
-            else:
-                results = [(place, result) for place, result in results if place not in places] + group
-        return times, results
+        results: dict[int, Any] = {}
+        for _ in range(COLD_LAUNCHES):
+            place = self.next_set
 
-    def _enqueue(self, timed: Timed, places: Sequence[int], results: Results) -> list[tuple[Any, Any]]:
-        results.clear()  # of a try that the delay did not cover
-        self.device.read(0, 1)
-        pairs = []
-        for place in places:
-            if self.small:
-                self.device.read(place, self.sets)
-            start = self.device.record()
-            result = timed.watched_call(place)
-            pairs.append((start, self.device.record()))
-            results.append((place, _kept(self.device, result)))
-        return pairs
+            def enqueue(place: int = place) -> tuple[Any, Any]:
+                start = self.device.record()
+                result = timed.watched_call(place)
+                end = self.device.record()
+                results[place] = _kept(self.device, result)
+                return start, end
+
+            times.append(self.behind_backlog(timed, [place], self.device.evict_l2, enqueue))
+            self.next_set = (place + 1) % self.sets
+        return times, list(results.items())
 
 
 class _Captured(_Queued):
     """Turns that replay a CUDA graph of launches."""
 
     def __init__(self, contenders: Sequence[Timed], device: DeviceClock, announce: Announce):
-        super().__init__(contenders, device, REPLAY_BACKLOG_S)
+        super().__init__(contenders, device)
         self.graphs = {}
         for timed in contenders:
             announce(timed.name)
@@ -421,7 +397,7 @@ class _Captured(_Queued):
         """The argument sets of the launches of a graph, in their order."""
         raise NotImplementedError
 
-    def before(self, graph: Graph) -> None:
+    def fill_l2(self, graph: Graph) -> None:
         """Enqueues what L2 holds when the window begins."""
         raise NotImplementedError
 
@@ -463,14 +439,13 @@ class _Captured(_Queued):
         """One sample. The results stand in the graph's own outputs until its next replay."""
         graph, places = self.graphs[timed.name], self.places(timed)
 
-        def enqueue() -> list[tuple[Any, Any]]:
-            self.before(graph)
+        def enqueue() -> tuple[Any, Any]:
             start = self.device.record()
             graph.replay()
-            return [(start, self.device.record())]
+            return start, self.device.record()
 
-        times = [elapsed / len(places) for elapsed in self.behind_backlog(timed, places, enqueue)]
-        return times, [(places[index], result) for index, result in distinct(graph.results)]
+        elapsed_us = self.behind_backlog(timed, places, partial(self.fill_l2, graph), enqueue)
+        return [elapsed_us / len(places)], [(places[index], result) for index, result in distinct(graph.results)]
 
 
 def distinct(results: Sequence[Any]) -> list[tuple[int, Any]]:
@@ -488,12 +463,22 @@ class _Graph(_Captured):
         "other, over the argument sets in rotation, filled anew and L2 read out before; per launch"
     )
 
+    def __init__(self, contenders: Sequence[Timed], device: DeviceClock, announce: Announce):
+        for timed in contenders:
+            sets, total = len(timed.argument_sets), sum(arguments.nbytes for arguments in timed.argument_sets)
+            if sets < 2 or (sets < GRAPH_LAUNCHES and total <= L2_MULTIPLE * device.l2_bytes):
+                raise ValueError(
+                    f"{timed.name}: {sets} argument sets hold {total} bytes; accepted: 2 or more sets that exceed "
+                    f"{L2_MULTIPLE} times the L2 of {device.l2_bytes} bytes, or {GRAPH_LAUNCHES}"
+                )
+        super().__init__(contenders, device, announce)
+
     def places(self, timed: Timed) -> list[int]:
         sets = len(timed.argument_sets)
         return list(range(GRAPH_LAUNCHES)) if sets >= GRAPH_LAUNCHES else [*range(sets)] * -(-GRAPH_LAUNCHES // sets)
 
-    def before(self, graph: Graph) -> None:
-        self.device.read(0, 1)
+    def fill_l2(self, graph: Graph) -> None:
+        self.device.evict_l2()
 
     def energies(self, contenders: Sequence[Timed], announce: Announce) -> dict[str, float]:
         """Microjoules of a launch, by name, over ENERGY_S of replays: NVML renews its sum some 10 times a second. Not
@@ -524,7 +509,7 @@ class _Warm(_Captured):
     def places(self, timed: Timed) -> list[int]:
         return [0] * WARM_LAUNCHES
 
-    def before(self, graph: Graph) -> None:
+    def fill_l2(self, graph: Graph) -> None:
         graph.replay()
 
 
@@ -669,9 +654,8 @@ class CudaClock:
     def delay(self, seconds: float) -> None:
         _sleep(int(seconds * self._cycles_per_s))
 
-    def read(self, part: int, parts: int) -> None:
-        words = self._scratch.numel() // parts
-        torch.sum(self._scratch[part * words : (part + 1) * words], dim=0, out=self._sum)
+    def evict_l2(self) -> None:
+        torch.sum(self._scratch, dim=0, out=self._sum)
 
     @cached_property
     def _scratch(self) -> Tensor:

@@ -713,7 +713,7 @@ def _timelines(
     for (name, kernel), fields in zip(_held(configs).items(), configs.values(), strict=True):
         entrants.append(timed(name, kernel, problem, None if fields is None else kernel.config_from(fields), device))
     try:
-        return timelines(entrants, profiled, partial(clock.read, 0, 1), track)
+        return timelines(entrants, profiled, clock.evict_l2, track)
     except NotTimed as wrong:
         return Failure(track.current, WRONG, wrong.reason)
     except Exception as error:
