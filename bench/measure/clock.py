@@ -3,8 +3,9 @@
 cold   GPU time of one launch with nothing of it in L2, be it data, workspace or code: scratch memory of L2_MULTIPLE
        times the L2 is read before. An event pair stands around the launch, enqueued behind a delay on the GPU, long
        enough that no host gap falls between the events. Nothing follows in the queue but the copy of the result: a
-       launch takes longer while the GPU fetches what is queued behind it (notes/method.md). The argument sets rotate,
-       on from one contender to the next.
+       launch takes longer while the GPU fetches what is queued behind it. Before it, fewer than SHIFTS empty launches
+       are drawn: the gap between two launches of one call depends on how many there were before (notes/method.md). The
+       argument sets rotate, on from one contender to the next.
 graph  GPU time of one of the launches that follow one another as in a decode step: captured in a CUDA graph,
        GRAPH_LAUNCHES of them over the argument sets in rotation, which together exceed L2_MULTIPLE times the L2 unless
        each is used once, replayed on an L2 that scratch memory was read through.
@@ -48,6 +49,7 @@ COLD_LAUNCHES = 20
 GRAPH_LAUNCHES = 50
 WARM_LAUNCHES = 50
 HOST_CALLS = 20
+SHIFTS = 8
 WARM_UP_S = 0.3
 JUDGED_ROUNDS = 3
 ENERGY_S = 0.5
@@ -158,6 +160,9 @@ class DeviceClock(Protocol):
 
     def delay(self, seconds: float) -> None:
         """Keeps the device busy, enqueued."""
+
+    def launch_nothing(self) -> None:
+        """Enqueues an empty launch."""
 
     def evict_l2(self) -> None:
         """Enqueues a read of scratch memory of L2_MULTIPLE times the L2, which evicts what is in L2."""
@@ -323,17 +328,17 @@ class _Queued:
         self.backlog_s = dict.fromkeys((c.name for c in contenders), LEAST_BACKLOG_S)
 
     def behind_backlog(
-        self, timed: Timed, sets: Sequence[int], fill_l2: Callable[[], None], enqueue: Callable[[], tuple[Any, Any]]
+        self, timed: Timed, sets: Sequence[int], before: Callable[[], None], enqueue: Callable[[], tuple[Any, Any]]
     ) -> float:
-        """Microseconds between the event pair that `enqueue` returns, on these sets. fill_l2: enqueues what L2 holds
-        when the window begins.
+        """Microseconds between the event pair that `enqueue` returns, on these sets. before: enqueues what comes before
+        the delay.
 
         Where the delay ended before the host had enqueued everything, the delay is doubled and all is repeated; else
         the next one is by what the host took, as a first call takes longest. Raises NotTimed past LONGEST_BACKLOG_S."""
         device, name = self.device, timed.name
         while True:
             timed.refill(sorted(set(sets)))
-            fill_l2()
+            before()
             device.delay(self.backlog_s[name])
             delay_end = device.record()
             since = device.now()
@@ -377,9 +382,14 @@ class _Cold(_Queued):
                 results[place] = _kept(self.device, result)
                 return start, end
 
-            times.append(self.behind_backlog(timed, [place], self.device.evict_l2, enqueue))
+            times.append(self.behind_backlog(timed, [place], self._before, enqueue))
             self.next_set = (place + 1) % self.sets
         return times, list(results.items())
+
+    def _before(self) -> None:
+        self.device.evict_l2()
+        for _ in range(secrets.randbelow(SHIFTS)):
+            self.device.launch_nothing()
 
 
 class _Captured(_Queued):
@@ -653,6 +663,9 @@ class CudaClock:
 
     def delay(self, seconds: float) -> None:
         _sleep(int(seconds * self._cycles_per_s))
+
+    def launch_nothing(self) -> None:
+        _sleep(0)
 
     def evict_l2(self) -> None:
         torch.sum(self._scratch, dim=0, out=self._sum)
