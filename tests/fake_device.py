@@ -22,8 +22,7 @@ class FakeDevice:
         self.host = self.gpu = 0.0
         self.capturing: list[tuple[float, Callable[[], None]]] | None = None
         self.evictions = 0
-        self.nothings = 0  # empty launches since the last delay
-        self.shifts: list[int] = []
+        self.leading: list[int] = []  # how many empty launches, each time
         self.ends: deque[float] = deque(maxlen=depth)
         self.delays: list[float] = []
         self.held_l2 = False
@@ -61,13 +60,12 @@ class FakeDevice:
 
     def delay(self, seconds: float) -> None:
         self.delays.append(seconds)
-        self.shifts.append(self.nothings)
-        self.nothings = 0
         self.gpu = max(self.gpu, self.host) + seconds
 
-    def launch_nothing(self) -> None:
-        self.nothings += 1
-        self.launch(0.0)
+    def launch_nothing(self, times: int) -> None:
+        self.leading.append(times)
+        for _ in range(times):
+            self.launch(0.0)
 
     def evict_l2(self) -> None:
         def count() -> None:

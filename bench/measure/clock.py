@@ -3,9 +3,9 @@
 cold   GPU time of one launch with nothing of it in L2, be it data, workspace or code: scratch memory of L2_MULTIPLE
        times the L2 is read before. An event pair stands around the launch, enqueued behind a delay on the GPU, long
        enough that no host gap falls between the events. Nothing follows in the queue but the copy of the result: a
-       launch takes longer while the GPU fetches what is queued behind it. Before it, fewer than SHIFTS empty launches
-       are drawn: the gap between two launches of one call depends on how many there were before (notes/method.md). The
-       argument sets rotate, on from one contender to the next.
+       launch takes longer while the GPU fetches what is queued behind it. LEADING_LAUNCHES empty ones go before: after
+       fewer, the second launch of a call takes longer in some turns (notes/method.md). The argument sets rotate, on
+       from one contender to the next.
 graph  GPU time of one of the launches that follow one another as in a decode step: captured in a CUDA graph,
        GRAPH_LAUNCHES of them over the argument sets in rotation, which together exceed L2_MULTIPLE times the L2 unless
        each is used once, replayed on an L2 that scratch memory was read through.
@@ -49,7 +49,7 @@ COLD_LAUNCHES = 20
 GRAPH_LAUNCHES = 50
 WARM_LAUNCHES = 50
 HOST_CALLS = 20
-SHIFTS = 8
+LEADING_LAUNCHES = 16
 WARM_UP_S = 0.3
 JUDGED_ROUNDS = 3
 ENERGY_S = 0.5
@@ -161,8 +161,8 @@ class DeviceClock(Protocol):
     def delay(self, seconds: float) -> None:
         """Keeps the device busy, enqueued."""
 
-    def launch_nothing(self) -> None:
-        """Enqueues an empty launch."""
+    def launch_nothing(self, times: int) -> None:
+        """Enqueues so many empty launches."""
 
     def evict_l2(self) -> None:
         """Enqueues a read of scratch memory of L2_MULTIPLE times the L2, which evicts what is in L2."""
@@ -388,8 +388,7 @@ class _Cold(_Queued):
 
     def _before(self) -> None:
         self.device.evict_l2()
-        for _ in range(secrets.randbelow(SHIFTS)):
-            self.device.launch_nothing()
+        self.device.launch_nothing(LEADING_LAUNCHES)
 
 
 class _Captured(_Queued):
@@ -664,8 +663,9 @@ class CudaClock:
     def delay(self, seconds: float) -> None:
         _sleep(int(seconds * self._cycles_per_s))
 
-    def launch_nothing(self) -> None:
-        _sleep(0)
+    def launch_nothing(self, times: int) -> None:
+        for _ in range(times):
+            _sleep(0)
 
     def evict_l2(self) -> None:
         torch.sum(self._scratch, dim=0, out=self._sum)
