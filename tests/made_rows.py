@@ -47,7 +47,7 @@ def router_problem(tokens: int) -> Matmul:
 def figures(us: float, baseline_us: float, verdict: str, spread: float = 0.01) -> TimingRecord:
     ratio = baseline_us / us
     return TimingRecord(
-        method="made up",
+        method="cold L2: event pair around one launch, alone behind a delay on the GPU; made up",
         median_us=us,
         q1_us=us * (1 - spread),
         q3_us=us * (1 + spread),

@@ -95,7 +95,9 @@ def test_the_joint_fastest_are_those_of_the_tables(tokens):
 def test_a_lead_is_beyond_intervals_the_noise_of_its_run_and_what_two_runs_lie_apart(
     other_us, within, between, leads, monkeypatch
 ):
-    monkeypatch.setattr(queries, "between_runs", lambda device: {"cold": between} if device == "NVIDIA H200" else {})
+    monkeypatch.setattr(
+        queries, "between_runs", lambda rows: {"cold": between} if rows[0].environment.device == "NVIDIA H200" else {}
+    )
     rows = [msgspec.structs.replace(made(VECTOR, us), noise={"cold": within}) for us in (8.0, other_us)]
     assert queries.leads(*rows, "cold") is leads
 
@@ -271,7 +273,7 @@ def test_a_tie_is_no_measured_equality_and_says_what_shows_the_noise(monkeypatch
         (0.01, 0.077, "two runs differ by up to 7.7 %"),
         (0.09, 0.077, "noise of that run 9.0 %"),
     ]:
-        monkeypatch.setattr(queries, "between_runs", lambda device, between=between: {"cold": between})
+        monkeypatch.setattr(queries, "between_runs", lambda rows, between=between: {"cold": between})
         said = said_of(*(msgspec.structs.replace(row, noise={"cold": within}) for row in rows))
         head, why = said.split("\n\n")[0], said.partition("Why: ")[2]
         assert re.search(rf"\nNo lead over triton/atomic \(.*{told}\)\.\n", head)
@@ -290,7 +292,7 @@ def test_a_tie_is_no_measured_equality_and_says_what_shows_the_noise(monkeypatch
     ],
 )
 def test_who_is_behind_by_more_than_the_noise_is_not_told_apart_by_intervals(others, told, monkeypatch):
-    monkeypatch.setattr(queries, "between_runs", lambda device: {"cold": 0.1})
+    monkeypatch.setattr(queries, "between_runs", lambda rows: {"cold": 0.1})
     rows = [made(BASELINE, 12.0), made(VECTOR, 8.0), *(made(name, us) for name, us in others.items())]
     for one in rows[2:]:
         one.timing["cold"] = msgspec.structs.replace(one.timing["cold"], speedup_high=1.6)
@@ -300,7 +302,7 @@ def test_who_is_behind_by_more_than_the_noise_is_not_told_apart_by_intervals(oth
 
 
 def test_how_far_runs_by_another_clock_lie_apart_is_not_said_of_this_one(monkeypatch):
-    monkeypatch.setattr(queries, "between_runs", lambda device: {"graph": 0.05})
+    monkeypatch.setattr(queries, "between_runs", lambda rows: {"graph": 0.05})
     said = said_of(made(BASELINE, 12.0), made(VECTOR, 8.0), made("triton/atomic", 8.1))
     assert "No lead over triton/atomic (two runs by another clock differ by up to 5.0 %)." in said
 

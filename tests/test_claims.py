@@ -617,7 +617,7 @@ def test_one_problem_of_two_contradicts_what_is_said_of_all():
 @pytest.mark.parametrize("behind", [False, True])
 def test_a_lead_exceeds_the_noise_of_its_run_and_what_two_runs_differ_by(within, between, told, behind, monkeypatch):
     """Times 5 % apart, whose intervals do not overlap."""
-    monkeypatch.setattr(queries, "between_runs", lambda device: between)
+    monkeypatch.setattr(queries, "between_runs", lambda rows: between)
     rows = [replace(row(name, us=us), noise={"cold": within}) for name, us in ((OP, 8.4), (ATOMIC, 8.0))]
     pair = (OP, ATOMIC) if behind else (ATOMIC, OP)
     measured = rules.Ahead(*pair).finding(evidence(rows).rows).measured

@@ -65,10 +65,10 @@ def test_turns_are_taken_in_the_order_of_the_seed_that_is_told():
 
 def test_cold_times_the_launch_and_no_host_gap():
     device = FakeDevice()
-    (samples,) = time_together([contender(device, 5.0)], "cold", 4, device)
+    (samples,) = time_together([contender(device, 5.0, sets=23)], "cold", 4, device)
     assert np.allclose(samples.rounds, 5.0)
     assert len(samples.rounds) == 4 and len(samples.rounds[0]) == clock.COLD_LAUNCHES
-    assert "cold" in samples.method and "3 argument sets" in samples.method
+    assert "cold" in samples.method and "23 argument sets" in samples.method
 
 
 def test_cold_lengthens_a_backlog_that_the_host_outlasts(monkeypatch):
@@ -85,13 +85,14 @@ def test_cold_enqueues_no_more_than_the_queue_holds():
         for _ in range(10):
             device.launch(0.5)
 
-    (samples,) = time_together([Timed("many", fn, contender(device, 5.0).argument_sets)], "cold", 3, device)
+    (samples,) = time_together([Timed("many", fn, contender(device, 5.0, sets=30).argument_sets)], "cold", 3, device)
     assert np.allclose(samples.rounds, 5.0)
     assert all(len(of_round) == clock.COLD_LAUNCHES for of_round in samples.rounds)
 
 
 @pytest.mark.parametrize("depth", [None, 64])  # the queue holds a turn, or a few of its calls
-def test_all_results_of_a_turn_are_judged(depth):
+@pytest.mark.parametrize("sets", [3, 30])
+def test_all_results_of_a_turn_are_judged(depth, sets):
     device, seen = FakeDevice(depth=depth), []
 
     def fn(x, *, out):
@@ -99,9 +100,10 @@ def test_all_results_of_a_turn_are_judged(depth):
             device.launch(0.5)
         return out
 
-    sets = contender(device, 5.0, sets=30).argument_sets
-    time_together([Timed("many", fn, sets, lambda index, result: seen.append(index))], "cold", 3, device)
-    assert len(seen) == 3 * clock.COLD_LAUNCHES
+    arguments = contender(device, 5.0, sets=sets).argument_sets
+    made = Timed("many", fn, arguments, lambda index, result: seen.append(index))
+    (samples,) = time_together([made], "cold", 3, device)
+    assert len(seen) == sum(map(len, samples.rounds)) == 3 * min(clock.COLD_LAUNCHES, sets)
 
 
 def test_a_call_that_waits_for_the_gpu_cannot_be_timed():

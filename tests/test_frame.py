@@ -53,7 +53,7 @@ def test_columns_are_the_same_without_rows_and_without_figures():
 
 def test_figures_of_the_run_stand_beside_a_timing(monkeypatch):
     """The noise is of the baseline in that run; the least lead is of two runs where those lie further apart."""
-    monkeypatch.setattr(queries, "between_runs", lambda device: {"cold": 0.05, "host": 0.001})
+    monkeypatch.setattr(queries, "between_runs", lambda rows: {"cold": 0.05, "host": 0.001})
     made = row(VECTOR, 1, 8.0, timings=("cold", "host"))
     del made.floor["host"]
     made = replace(made, against={"cold": AgainstRecord(contender=FP32, ratio=1.10, low=1.05, high=1.15)})

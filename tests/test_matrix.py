@@ -344,7 +344,7 @@ def test_the_command_prints_it_from_a_file(tmp_path, capsys):
 )
 def test_languages_are_held_against_each_other_by_paired_rounds(over, noise, between, standing, monkeypatch):
     """Their speed-ups' intervals, 1 % to either side, would overlap in all of these."""
-    monkeypatch.setattr(queries, "between_runs", lambda device: {"cold": between})
+    monkeypatch.setattr(queries, "between_runs", lambda rows: {"cold": between})
     tilus = made("tilus/decompose_k.vector", "parallel", 1, 8.0, noise={"cold": noise, "warm": noise})
     value, low, high = over
     twin = VECTOR
@@ -356,7 +356,7 @@ def test_languages_are_held_against_each_other_by_paired_rounds(over, noise, bet
 
 @pytest.mark.parametrize(("us", "standing"), [(7.7, "ahead"), (7.88, "tie"), (8.12, "tie"), (8.3, "behind")])
 def test_where_rounds_were_not_paired_the_intervals_of_both_speed_ups_decide(us, standing, monkeypatch):
-    monkeypatch.setattr(queries, "between_runs", lambda device: {"cold": 0.004})
+    monkeypatch.setattr(queries, "between_runs", lambda rows: {"cold": 0.004})
     both = [row(), made(VECTOR, "parallel", 1, 8.0), made("tilus/decompose_k.vector", "parallel", 1, us)]
     (pair,) = matrix.twins(matrix.lines_of(both, "cold")).itertuples()
     assert (pair.ratio, pair.standing) == (pytest.approx(8.0 / us), standing)

@@ -6,7 +6,16 @@ from msgspec.structs import replace
 
 from triton_vs_tilus.bench.rows import queries
 from triton_vs_tilus.bench.rows.journal import read_rows, to_line
-from triton_vs_tilus.bench.rows.regression import changes, regressions
+from triton_vs_tilus.bench.rows.regression import TIMED_OTHERWISE, changes, regressions
+from triton_vs_tilus.bench.rows.row import Row
+
+
+def on(row: Row, device: str) -> Row:
+    return replace(row, environment=replace(row.environment, device=device))
+
+
+def by_another_procedure(row: Row) -> Row:
+    return replace(row, timing={"cold": replace(row.timing["cold"], method="made up otherwise; of this problem")})
 
 
 @pytest.mark.parametrize(
@@ -57,8 +66,9 @@ def test_how_far_two_runs_lie_apart_is_that_of_the_files_that_were_recorded_twic
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(map(to_line, rows)))
-    assert queries.between_runs("NVIDIA H200") == {"cold": pytest.approx(0.039)}
-    assert queries.between_runs("NVIDIA H100") == {}
+    row = timed(1.2, 1.19, 1.21)
+    assert queries.between_runs([row]) == {"cold": pytest.approx(0.039)}
+    assert queries.between_runs([on(row, "NVIDIA H100")]) == {}
 
 
 def test_of_several_second_runs_the_one_that_lies_furthest_apart_counts(results):
@@ -68,21 +78,44 @@ def test_of_several_second_runs_the_one_that_lies_furthest_apart_counts(results)
             (results / "h200" / "again", timed(speedup, 1, 2)),
         ):
             folder.mkdir(parents=True, exist_ok=True)
-            elsewhere = replace(row.environment, device="NVIDIA H100") if name == "c" else row.environment
-            (folder / f"{name}.jsonl").write_text(to_line(replace(row, environment=elsewhere)))
-    assert queries.between_runs("NVIDIA H200") == {"cold": pytest.approx(0.1)}
+            (folder / f"{name}.jsonl").write_text(to_line(on(row, "NVIDIA H100") if name == "c" else row))
+    assert queries.between_runs([timed(1.2, 1.19, 1.21)]) == {"cold": pytest.approx(0.1)}
+
+
+def test_two_runs_count_where_the_procedure_is_one_and_that_of_the_row(results):
+    """Of two procedures the one has runs 2 % apart, the other 8 %; runs of different ones are no second runs."""
+    one, other = timed(1.2, 1.19, 1.21), by_another_procedure(timed(1.2, 1.19, 1.21))
+    for name, first, second in (
+        ("a", one, timed(1.224, 1, 2)),
+        ("b", other, by_another_procedure(timed(1.296, 1, 2))),
+        ("c", one, by_another_procedure(timed(2.0, 1, 3))),
+    ):
+        for folder, row in ((results / "h200", first), (results / "h200" / "again", second)):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{name}.jsonl").write_text(to_line(row))
+    assert queries.between_runs([one]) == {"cold": pytest.approx(0.02)}
+    assert queries.between_runs([other]) == {"cold": pytest.approx(0.08)}
+    assert queries.between_runs([replace(one, timing={})]) == {"cold": pytest.approx(0.08)}
+    assert queries.noise(one, "cold") == pytest.approx(0.02) and queries.noise(other, "cold") == pytest.approx(0.08)
+
+
+def test_times_of_two_procedures_are_not_compared():
+    old, new = by_another_procedure(timed(1.2, 1.19, 1.21)), timed(2.4, 2.3, 2.5)
+    (change,) = changes([new], [old])
+    assert (change.verdict, change.old_us, change.new_us, change.speedup) == (TIMED_OTHERWISE, None, None, None)
+    assert not regressions([change], 1.0)
 
 
 def test_only_what_passed_in_both_runs_is_a_second_run():
     one, other = timed(1.2, 1.19, 1.21), timed(1.8, 1.79, 1.81)
-    assert queries.apart([one], [other]) == {"cold": [pytest.approx(0.5)]}
+    assert list(queries.apart([one], [other]).values()) == [[pytest.approx(0.5)]]
     failed = replace(other, status="wrong")
     assert queries.apart([one], [failed]) == queries.apart([failed], [one]) == {}
 
 
 def test_a_config_that_changed_is_no_second_run():
     one, other = timed(1.2, 1.19, 1.21), replace(timed(1.3, 1.29, 1.31), config={"split_k": 99})
-    assert queries.apart([one], [one]) == {"cold": [0.0]} and queries.apart([one], [other]) == {}
+    assert list(queries.apart([one], [one]).values()) == [[0.0]] and queries.apart([one], [other]) == {}
 
 
 def test_every_second_run_has_a_first_of_its_configs():

@@ -526,10 +526,11 @@ def test_what_is_within_noise_has_no_shade(shown, view):
         assert (style is None) is tie
         ties += tie
     assert 0 < ties < len(cells)
-    share = f"{queries.between_runs('NVIDIA H200')['cold']:.1%}".replace("%", " %")
+    share = f"{queries.between_runs(rows)['cold']:.1%}".replace("%", " %")
     assert f"{share} between runs (cold L2)" in shown.inner_text("#heat")
     assert f"NVIDIA H200: cold {share}, graph " in shown.inner_text("#method")
-    known = queries.between_runs("NVIDIA H100 80GB HBM3")
+    (elsewhere,) = queries.recorded("h100-80gb-hbm3:router-other-gpu").values()
+    known = queries.between_runs(elsewhere)
     assert "warm" not in known
     shown.select_option("#file", "h100-80gb-hbm3/router-other-gpu")
     shown.select_option("#heat-clock", "warm")

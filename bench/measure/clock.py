@@ -369,10 +369,11 @@ class _Cold(_Queued):
         )
 
     def turn(self, timed: Timed) -> tuple[list[float], Results]:
-        """COLD_LAUNCHES samples; and of each set that was used the last result, as it was filled anew for that."""
+        """COLD_LAUNCHES samples, or as many as there are sets: a set that came back, filled anew, could no longer be
+        judged by the numbers before."""
         times: list[float] = []
         results: dict[int, Any] = {}
-        for _ in range(COLD_LAUNCHES):
+        for _ in range(min(COLD_LAUNCHES, self.sets)):
             place = self.next_set
 
             def enqueue(place: int = place) -> tuple[Any, Any]:

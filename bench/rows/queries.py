@@ -1,5 +1,6 @@
 """Which rows: those of a problem, those that passed, those timed together, and the files that are checked in."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -142,35 +143,47 @@ def _files(name: str, folder: str = "") -> list[Path]:
     return sorted(RESULTS.glob(str(Path(device or "*", folder, f"{file}.jsonl"))))
 
 
-def between_runs(device: str) -> Mapping[TimingName, float]:
-    """By timing, how far the speed-up of one contender lies from that of another run of its config: the largest
-    |1 - ratio| over the files of the folders `again`, each another run of the file of its name in the folder above.
-    Empty where nothing was run twice on this device."""
-    return _between_runs(RESULTS, device)
-
-
-@cache
-def _between_runs(results: Path, device: str) -> Mapping[TimingName, float]:
+def between_runs(rows: Sequence[Row]) -> Mapping[TimingName, float]:
+    """By timing, how far the speed-up of one contender lies from that of another run of its config, on the device of
+    these rows and by their procedures: the largest |1 - ratio| over the files of the folders `again`, each another run
+    of the file of its name in the folder above. Of a timing that no row has, by any procedure. Empty without rows, and
+    where nothing was run twice."""
+    procedures: dict[TimingName, set[str]] = defaultdict(set)
+    for row in rows:
+        for timing, record in row.timing.items():
+            procedures[timing].add(record.procedure)
     found: dict[TimingName, float] = {}
-    for path in sorted(results.glob("*/**/again/*.jsonl")):
-        again = [row for row in rows_of(path) if row.environment.device == device]
-        for timing, shares in apart(rows_of(path.parents[1] / path.name), again).items() if again else ():
-            found[timing] = max([*shares, found.get(timing, 0.0)])
+    for (timing, procedure), share in _between_runs(RESULTS, rows[0].environment.device).items() if rows else ():
+        if procedure in procedures.get(timing, {procedure}):
+            found[timing] = max(share, found.get(timing, 0.0))
     return found
 
 
-def apart(rows: Iterable[Row], again: Iterable[Row]) -> dict[TimingName, list[float]]:
-    """By timing, |1 - ratio| of the speed-ups of two runs of one contender, problem and config; the baseline's are 1 by
-    definition."""
+@cache
+def _between_runs(results: Path, device: str) -> Mapping[tuple[TimingName, str], float]:
+    """By timing and procedure."""
+    found: dict[tuple[TimingName, str], float] = {}
+    for path in sorted(results.glob("*/**/again/*.jsonl")):
+        again = [row for row in rows_of(path) if row.environment.device == device]
+        for by, shares in apart(rows_of(path.parents[1] / path.name), again).items() if again else ():
+            found[by] = max([*shares, found.get(by, 0.0)])
+    return found
+
+
+def apart(rows: Iterable[Row], again: Iterable[Row]) -> dict[tuple[TimingName, str], list[float]]:
+    """By timing and procedure, |1 - ratio| of the speed-ups of two runs of one contender, problem and config; the
+    baseline's are 1 by definition."""
     first, second = (
         {(row.problem.name, row.contender): row for row in run if row.status == PASSED and not row.is_baseline}
         for run in (rows, again)
     )
-    found: dict[TimingName, list[float]] = {}
+    found: dict[tuple[TimingName, str], list[float]] = {}
     for where in first.keys() & second.keys():
         one, two = first[where], second[where]
         for timing in one.timing.keys() & two.timing.keys() if one.config == two.config else ():
-            found.setdefault(timing, []).append(abs(1 - two.timing[timing].speedup / one.timing[timing].speedup))
+            then, now = one.timing[timing], two.timing[timing]
+            if then.procedure == now.procedure:
+                found.setdefault((timing, now.procedure), []).append(abs(1 - now.speedup / then.speedup))
     return found
 
 
@@ -183,7 +196,7 @@ def run_to_run(known: Mapping[TimingName, float], timing: TimingName) -> float:
 def noise(row: Row, timing: TimingName) -> float:
     """The share that a lead has to exceed: the baseline's noise against itself in that run or, where it is more, how
     far two runs on that device lie apart."""
-    return max(row.noise.get(timing, 0.0), run_to_run(between_runs(row.environment.device), timing))
+    return max(row.noise.get(timing, 0.0), run_to_run(between_runs([row]), timing))
 
 
 def leads(one: Row, other: Row, timing: TimingName) -> bool:

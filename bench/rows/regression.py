@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from triton_vs_tilus.bench.rows.queries import run_to_run
 from triton_vs_tilus.bench.rows.row import PASSED, TIMINGS, Row, TimingName, TimingRecord
 
+TIMED_OTHERWISE = "timed otherwise"
+
 
 @dataclass(frozen=True)
 class Change:
@@ -19,6 +21,7 @@ class Change:
              'broken': passed before, and now failed, has no row on a problem that has others, or lacks a timing that
              was asked for
              'repaired': failed before, passed now; 'failed': neither passed
+             TIMED_OTHERWISE: by another procedure, so the times do not compare
     """
 
     problem: str
@@ -80,6 +83,8 @@ def refuse_other_devices(new: Sequence[Row], old: Sequence[Row]) -> None:
 def _change(problem: str, contender: str, timing: str, was: TimingRecord, now: TimingRecord, noise: float) -> Change:
     if "baseline" in (was.verdict, now.verdict):
         verdict = "baseline"
+    elif was.procedure != now.procedure:
+        return Change(problem, contender, timing, None, None, None, TIMED_OTHERWISE)
     elif abs(1 - now.speedup / was.speedup) <= noise:
         verdict = "tie"
     elif now.speedup_high < was.speedup_low:

@@ -141,6 +141,11 @@ class TimingRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omi
     mean_us: float | None = None
     energy_uj: float | None = None
 
+    @property
+    def procedure(self) -> str:
+        """The method without what the problem decides: times of two procedures do not compare."""
+        return self.method.partition(";")[0]
+
 
 class AccuracyRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Errors and their bound, as in common.accuracy. All None where the contender was not checked.

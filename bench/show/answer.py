@@ -133,7 +133,7 @@ def _noise(answer: Answer, joint: Sequence[Row]) -> str:
         return "intervals overlap"
     if share == fastest.noise.get(timing):
         shown_by = "noise of that run"
-    elif timing in queries.between_runs(fastest.environment.device):
+    elif timing in queries.between_runs([fastest]):
         shown_by = "two runs differ by up to"
     else:
         shown_by = "two runs by another clock differ by up to"

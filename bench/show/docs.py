@@ -462,7 +462,8 @@ def reran(name: str, problems: str, other: str) -> list[str]:
     told = []
     for path, rows in _recorded("figures", name).items():
         asked = [row for row in rows if any(fnmatchcase(row.problem.name, pattern) for pattern in problems.split(","))]
-        shares = queries.apart(asked, queries.rows_of(path.parent / f"{other}.jsonl")).get("cold")
+        found = queries.apart(asked, queries.rows_of(path.parent / f"{other}.jsonl"))
+        shares = [share for (timing, _), apart in found.items() if timing == "cold" for share in apart]
         if not shares:
             raise ValueError(f"reran:{name}: no contender was timed at one config in it and in {other}")
         text = f"{median(shares):.1%} in the median, {max(shares):.1%} at most, of {len(shares)}"

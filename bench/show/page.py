@@ -77,6 +77,8 @@ def html() -> str:
     devices = {path.parent.name: rows[0].environment.device for path, rows in files.items()}
     usual = next(iter(answers.of_device(files))).parent.name
     first = next(rows for path, rows in files.items() if path.stem == FIRST)
+    by_time = sorted((row for rows in files.values() for row in rows if "cold" in row.timing), key=lambda row: row.time)
+    newest = {row.environment.device: row for row in by_time}
     languages, header, lines = needs()
     environment.globals["is_figure"] = is_figure
     environment.filters["breakable"] = breakable
@@ -100,7 +102,7 @@ def html() -> str:
         steps=STEPS,
         unsearched=UNSEARCHED,
         first=FIRST,
-        noise={device: found for device in dict.fromkeys(devices.values()) if (found := queries.between_runs(device))},
+        noise={device: found for device, row in newest.items() if (found := queries.between_runs([row]))},
         matched=[name for name in RECORDINGS if "matched" in name],
         joint=JOINT,
         config=CONFIG,
@@ -217,7 +219,7 @@ def _file(path: Path, rows: Sequence[Row], strings: _Strings) -> dict[str, Any]:
     problems.sort(key=lambda problem: problem.shape)
     places = {problem.name: index for index, problem in enumerate(problems)}
     noises = list(dict.fromkeys(queries.noise(row, clock) for row in latest for clock in row.timing))
-    between = queries.between_runs(latest[0].environment.device)
+    between = queries.between_runs(latest)
     return {
         "name": _name(path),
         "title": title(path, rows),

@@ -27,7 +27,7 @@ from triton_vs_tilus.bench.rows.queries import (
     leading_timing,
     passed,
 )
-from triton_vs_tilus.bench.rows.regression import Change, changes, refuse_other_devices, regressions
+from triton_vs_tilus.bench.rows.regression import TIMED_OTHERWISE, Change, changes, refuse_other_devices, regressions
 from triton_vs_tilus.bench.rows.row import (
     BASELINE,
     PASSED,
@@ -631,6 +631,8 @@ def changes_table(
         lines.append([change.problem, change.contender, change.timing, *times, verdict])
     verdicts = [change.verdict for change in found]
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("faster", "tie", "slower", "broken")]
+    if TIMED_OTHERWISE in verdicts:
+        counts.append(f"{verdicts.count(TIMED_OTHERWISE)} {TIMED_OTHERWISE}")
     alone = len({(r.problem.name, r.contender) for r in new} ^ {(r.problem.name, r.contender) for r in old})
     foot = f"{', '.join(counts)}; {alone} rows are in only one of the files. Speed and verdict: "
     foot += f"speed-ups over {baseline_name([*new, *old])}, each within its own run, and their intervals. "
@@ -659,14 +661,15 @@ def show_changes(out: Console, new: Sequence[Row], old: Sequence[Row], fail_over
     """Prints two files row by row; returns whether any row is slower by more than `fail_over` percent, or broken.
 
     Raises ValueError where the rows are not of one device, and where a limit is given and the files have no row in
-    common but the baseline's.
+    common timed alike but the baseline's.
     """
     refuse_other_devices(new, old)
-    known = between_runs(new[0].environment.device) if new else {}
+    known = between_runs(new)
     found = changes(new, old, known)
-    if fail_over is not None and all(change.verdict == "baseline" for change in found):
+    if fail_over is not None and all(change.verdict in ("baseline", TIMED_OTHERWISE) for change in found):
         raise ValueError(
-            f"--fail-over: the two files have no row in common except those of {baseline_name([*new, *old])}"
+            "--fail-over: the two files have no row in common timed alike except those of "
+            f"{baseline_name([*new, *old])}"
         )
     out.print(changes_table(found, new, old, known))
     failed = [] if fail_over is None else regressions(found, fail_over)

@@ -45,10 +45,11 @@ def across_versions(path: Path, rows: Sequence[Row], others: Sequence[str] = ())
     """A line for each kernel of Triton: how fast each version of Triton makes it, cold, over the problems that all
     versions which have the kernel ran on one config; and how far the newest lies from the oldest on one problem.
 
-    path: of the rows' file. others: names of files beside it that another Triton recorded. Raises ValueError where no
-    other Triton has a file of this name, nor there are others; OSError.
+    path: of the rows' file. others: files that another Triton recorded, named from the device's folder. Raises
+    ValueError where no other Triton has a file of this name, nor there are others; OSError.
     """
-    beside = [path.with_stem(name) for name in others]
+    device = path.relative_to(queries.RESULTS).parts[0]
+    beside = [queries.RESULTS / device / f"{name}.jsonl" for name in others]
     files = [rows, *map(queries.rows_of, [*queries.with_other_tritons(path), *beside])]
     if len(files) < 2:
         raise ValueError(f"across:{path.stem}: no other Triton has {path.name}")

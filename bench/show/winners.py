@@ -46,8 +46,8 @@ def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -
     foot += "over torch.mm on the dequantized weight. Lead: the language with the higher mean over the other's fastest "
     foot += "kernel at each problem. "
     foot += "*Either*: no lead beyond intervals and run-to-run noise"
-    device, timing = recorded[0].fastest.environment.device, recorded[0].timing
-    if (apart := between_runs(device).get(timing)) is not None:
+    timing = recorded[0].timing
+    if (apart := between_runs([recorded[0].fastest]).get(timing)) is not None:
         foot += f": two runs of one config differ by up to {100 * apart:.1f} %"
     foot += ". torch.mm: no kernel is faster in the geometric mean."
     of_files: dict[Path, list[ProblemRecord]] = defaultdict(list)
