@@ -1,7 +1,7 @@
 """Old rows against new: when the intervals of speed-ups overlap, nothing became faster or slower."""
 
 import pytest
-from made_rows import timed
+from made_rows import by_another_procedure, timed
 from msgspec.structs import replace
 
 from triton_vs_tilus.bench.rows import queries
@@ -12,10 +12,6 @@ from triton_vs_tilus.bench.rows.row import Row
 
 def on(row: Row, device: str) -> Row:
     return replace(row, environment=replace(row.environment, device=device))
-
-
-def by_another_procedure(row: Row) -> Row:
-    return replace(row, timing={"cold": replace(row.timing["cold"], method="made up otherwise; of this problem")})
 
 
 @pytest.mark.parametrize(

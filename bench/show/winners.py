@@ -47,8 +47,10 @@ def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -
     foot += "kernel at each problem. "
     foot += "*Either*: no lead beyond intervals and run-to-run noise"
     timing = recorded[0].timing
-    if (apart := between_runs([recorded[0].fastest]).get(timing)) is not None:
-        foot += f": two runs of one config differ by up to {100 * apart:.1f} %"
+    known = [between_runs([answer.fastest]).get(timing) for answer in recorded]
+    if apart := dict.fromkeys(f"{100 * share:.1f} %" for share in known if share is not None):
+        foot += f": two runs of one config differ by up to {' or '.join(apart)}"
+        foot += ", by how they were timed" if len(apart) > 1 else ""
     foot += ". torch.mm: no kernel is faster in the geometric mean."
     of_files: dict[Path, list[ProblemRecord]] = defaultdict(list)
     for answer in recorded:
