@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from fake_device import FakeDevice
 from torch import nn
 
 from triton_vs_tilus import kernels_tilus, kernels_triton
+from triton_vs_tilus.bench.measure.clock import Arguments, Timed
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
+import launch_queue
 import router
 
 EXAMPLES = Path(router.__file__).parent
@@ -113,6 +116,22 @@ def test_without_tokens_there_is_nothing_to_route(capsys):
     with pytest.raises(SystemExit):
         router.main(["--tokens", "0"])
     assert "--tokens is 0; accepted: 1 or more" in capsys.readouterr().err
+
+
+def test_calls_are_told_by_their_place_in_a_queue_and_by_what_went_before():
+    device, made = FakeDevice(), 0
+
+    def fn(x):
+        nonlocal made
+        made += 1
+        device.launch(4.0 + device.leading[-1] if device.leading[-1] else 4.0 + 0.25 * ((made - 1) % 20))
+
+    called = Timed("made", fn, [Arguments((torch.ones(1),), {})] * 3)
+    title, queue, other_title, alone = launch_queue.lines([called], device)
+    assert title.startswith("== 20 calls behind one delay") and other_title.startswith("== a call alone")
+    name, *by_place = queue.split()
+    assert name == "made" and [float(us) for us in by_place] == [4.0 + 0.25 * place for place in range(20)]
+    assert [float(us) for us in alone.split()[2:]] == [4.0 + leading for leading in range(1, 17)]
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)

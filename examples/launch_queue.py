@@ -1,0 +1,96 @@
+"""What a launch takes by what is queued behind it, and by how many launches went before.
+
+    python examples/launch_queue.py > bench/results/h200/launch_queue.txt   # on a GPU
+
+The router's product at T = 16, the weight stored [N, K], by contenders of no, one and two launches of their own and by
+torch.mm. All on a cold L2, between two events. First as many calls as a turn of the clock has, behind one delay: by
+place, the last one has nothing behind it. Then each call alone behind a delay, by the number of empty launches before.
+"""
+
+import argparse
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import torch
+
+from triton_vs_tilus.bench import contenders
+from triton_vs_tilus.bench.measure.clock import COLD_LAUNCHES, LEADING_LAUNCHES, DeviceClock, Timed
+from triton_vs_tilus.bench.measure.floor import LAUNCH, floors
+from triton_vs_tilus.bench.measure.rotation import clock_of, rotation_of, timed
+from triton_vs_tilus.common import tuned
+from triton_vs_tilus.common.problem import Layout, Matmul
+
+PROBLEM = Matmul(16, 256, 7168, layout=Layout.NK)
+CONTENDERS = ("triton/atomic", "triton/decompose_k.vector", "torch/mm")
+ROUNDS = 40
+DELAY_S = 2e-3  # for COLD_LAUNCHES calls
+
+
+def between_events(calls: Sequence[Callable[[], None]], leading: int, device: DeviceClock) -> list[float]:
+    """Microseconds of each call. All are enqueued behind one delay, after as many empty launches as `leading`."""
+    device.evict_l2()
+    device.launch_nothing(leading)
+    device.delay(DELAY_S)
+    pairs = []
+    for call in calls:
+        start = device.record()
+        call()
+        pairs.append((start, device.record()))
+    times = [device.elapsed_us(*pair) for pair in pairs]
+    device.synchronize()
+    return times
+
+
+def queued(called: Timed, device: DeviceClock) -> list[float]:
+    """The median microseconds of each of COLD_LAUNCHES calls behind one delay."""
+    sets = len(called.argument_sets)
+    rounds = []
+    for index in range(ROUNDS):
+        places = [(index * COLD_LAUNCHES + turn) % sets for turn in range(COLD_LAUNCHES)]
+        calls = [lambda place=place: called.call(place) for place in places]
+        rounds.append(between_events(calls, 0, device))
+    return [median(times) for times in zip(*rounds, strict=True)]
+
+
+def alone(called: Timed, device: DeviceClock) -> list[float]:
+    """The median microseconds of a call alone behind a delay, after 0 to LEADING_LAUNCHES empty launches."""
+    sets = len(called.argument_sets)
+    return [
+        median(
+            between_events([lambda place=index % sets: called.call(place)], leading, device)[0]
+            for index in range(ROUNDS)
+        )
+        for leading in range(LEADING_LAUNCHES + 1)
+    ]
+
+
+def lines(together: Sequence[Timed], device: DeviceClock) -> list[str]:
+    told = []
+    for title, measured in (
+        (f"{COLD_LAUNCHES} calls behind one delay, us by place", queued),
+        (f"a call alone, us after 0 to {LEADING_LAUNCHES} empty launches", alone),
+    ):
+        told.append(f"== {title}")
+        for called in together:
+            measured(called, device)  # a first call may compile or allocate
+            told.append(f"{called.name:26}" + "".join(f"{us:6.2f}" for us in measured(called, device)))
+    return told
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    device = torch.device("cuda", torch.cuda.current_device())
+    clock, slug = clock_of(device), tuned.slug_of(device)
+    empty = next(
+        each for each in floors(rotation_of(PROBLEM, device).reads(), clock, "cold", announce=lambda name: None)
+    )
+    assert empty.name == LAUNCH
+    together = [empty]
+    for name in CONTENDERS:
+        kernel = contenders.find(name)
+        together.append(timed(name, kernel, PROBLEM, contenders.pick(kernel, PROBLEM, slug)[0], device))
+    print("\n".join(lines(together, clock)))
+
+
+if __name__ == "__main__":
+    main()
