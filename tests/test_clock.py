@@ -202,6 +202,41 @@ def test_l2_is_read_out_before_each_cold_launch():
     assert "3 times the L2" in samples.method
 
 
+@pytest.mark.parametrize("mode", ["cold", "graph", "warm"])
+def test_what_a_window_is_enqueued_in(mode, monkeypatch):
+    """Numbers, what L2 is to hold, and the delay; between the events the call alone, and behind them its copy alone."""
+    monkeypatch.setattr(clock, "WARM_UP_S", 0.0)
+    device, done = FakeDevice(), []
+
+    def told(name):
+        real = getattr(device, name)
+
+        def call(*args):
+            done.append(name)
+            return real(*args)
+
+        return call
+
+    for name in ("evict_l2", "launch_nothing", "delay", "record", "keep"):
+        monkeypatch.setattr(device, name, told(name))
+
+    def fn(x, *, out):
+        device.launch(5.0, lambda: (done.append("call"), out.copy_(x)))
+        return out
+
+    made = replace(contender(device, 5.0, sets=2), fn=fn, refill=lambda sets: done.append(("numbers", *sets)))
+    time_together([made], mode, 1, device)
+    graph = ["delay", "record", "record", *["call"] * 50, "record"]
+    window = {
+        "cold": ["evict_l2", "launch_nothing", "delay", "record", "record", "call", "record", "keep"],
+        "graph": ["evict_l2", *graph],
+        "warm": [*["call"] * 50, *graph],
+    }[mode]
+    windows = {"cold": [0, 1] * 2, "graph": [(0, 1)] * 2, "warm": [0] * 2}[mode]  # a round before the one that counts
+    taken = [step for sets in windows for step in [("numbers", *np.atleast_1d(sets).tolist()), *window]]
+    assert done[-len(taken) :] == taken
+
+
 def test_as_many_empty_launches_go_before_each_cold_one():
     device, calls = FakeDevice(), []
     (samples,) = time_together([contender(device, 5.0, calls=calls)], "cold", 4, device)
