@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 import torch
-from made_rows import FP32, VECTOR, by_another_procedure, row
+from made_rows import FP32, VECTOR, by_former_clock, row
 
 from triton_vs_tilus.bench import answer as command
 from triton_vs_tilus.bench import cli, compare, contenders
@@ -31,6 +31,7 @@ from triton_vs_tilus.bench.show.answer import (
     how_far,
     protocol_of,
     screen,
+    source_line,
     steps,
     table_lines,
     why_lines,
@@ -217,20 +218,15 @@ def test_a_regimes_name_and_sizes_stand_for_the_problem():
     assert named[1:] == plain[1:] == [f"{VECTOR} †", "8.0", "1.50", '`matmul(x, weight.T, variant="vector")`']
 
 
-def test_regimes_that_were_not_timed_as_the_newest_are_named():
+def test_regimes_of_the_former_clock_are_named():
     other = replace(ROUTER, m=64)
-    now, before = (
-        [
-            msgspec.structs.replace(made(name, us, problem), time=f"2026-11-{day}T00:00:00+00:00")
-            for name, us in ((BASELINE, 12.0), (VECTOR, 8.0))
-        ]
-        for problem, day in ((ROUTER, 30), (other, 20))
-    )
-    former = list(map(by_another_procedure, before))
+    now, before = ([made(BASELINE, 12.0, problem), made(VECTOR, 8.0, problem)] for problem in (ROUTER, other))
+    former = list(map(by_former_clock, before))
     for there, told in ((before, ""), (former, " By the former clock (notes/method.md): old.")):
         files = {Path("made/now.jsonl"): now, Path("made/before.jsonl"): there}
         found = [(name, answers.answer(problem, files=files)) for name, problem in (("new", ROUTER), ("old", other))]
         assert regimes_table(found).foot.endswith(f"bf16: new, old.{told}")
+        assert [source_line(each).endswith(", by the former clock.") for _, each in found] == [False, bool(told)]
 
 
 def test_linear_answers_where_no_kernel_was_timed_by_name():

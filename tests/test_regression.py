@@ -1,7 +1,7 @@
 """Old rows against new: when the intervals of speed-ups overlap, nothing became faster or slower."""
 
 import pytest
-from made_rows import by_another_procedure, timed
+from made_rows import by_former_clock, timed
 from msgspec.structs import replace
 
 from triton_vs_tilus.bench.rows import queries
@@ -80,11 +80,11 @@ def test_of_several_second_runs_the_one_that_lies_furthest_apart_counts(results)
 
 def test_two_runs_count_where_the_procedure_is_one_and_that_of_the_row(results):
     """Of two procedures the one has runs 2 % apart, the other 8 %; runs of different ones are no second runs."""
-    one, other = timed(1.2, 1.19, 1.21), by_another_procedure(timed(1.2, 1.19, 1.21))
+    one, other = timed(1.2, 1.19, 1.21), by_former_clock(timed(1.2, 1.19, 1.21))
     for name, first, second in (
         ("a", one, timed(1.224, 1, 2)),
-        ("b", other, by_another_procedure(timed(1.296, 1, 2))),
-        ("c", one, by_another_procedure(timed(2.0, 1, 3))),
+        ("b", other, by_former_clock(timed(1.296, 1, 2))),
+        ("c", one, by_former_clock(timed(2.0, 1, 3))),
     ):
         for folder, row in ((results / "h200", first), (results / "h200" / "again", second)):
             folder.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def test_two_runs_count_where_the_procedure_is_one_and_that_of_the_row(results):
 
 
 def test_times_of_two_procedures_are_not_compared():
-    old, new = by_another_procedure(timed(1.2, 1.19, 1.21)), timed(2.4, 2.3, 2.5)
+    old, new = by_former_clock(timed(1.2, 1.19, 1.21)), timed(2.4, 2.3, 2.5)
     (change,) = changes([new], [old])
     assert (change.verdict, change.old_us, change.new_us, change.speedup) == (TIMED_OTHERWISE, None, None, None)
     assert not regressions([change], 1.0)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas
 import pytest
-from made_rows import FP32, VECTOR, router_rows, row, timed
+from made_rows import FP32, VECTOR, by_former_clock, router_rows, row, timed
 from msgspec.structs import replace
 from said import on_stderr
 
@@ -180,6 +180,13 @@ def test_the_summary_counts_each_groups_best_on_each_problem():
 def test_of_two_rows_that_measure_the_same_the_last_counts():
     first, second = row(VECTOR, 1, 8.0), row(VECTOR, 1, 9.0)
     assert queries.by_problem([first, second]) == {second.problem.name: [second]}
+
+
+def test_the_source_names_the_former_clock():
+    now, former = row(VECTOR, 1, 8.0), by_former_clock(row(FP32, 1, 9.0))
+    assert "clock" not in tables.source_of([now])
+    assert tables.source_of([former]).endswith(", cold by the former clock")
+    assert tables.source_of([now, former]).endswith(", cold by the former clock in 1 of 2 rows")
 
 
 def test_the_overview_has_a_line_for_every_problem():

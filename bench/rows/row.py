@@ -116,6 +116,10 @@ class ProblemRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return OPS[self.op].baseline
 
 
+# How cold was timed at first: launches waited in a queue, in which each takes longer (notes/method.md).
+FORMER_CLOCK = "cold L2: event pair per launch, all enqueued behind a delay on the GPU"
+
+
 class TimingRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One contender timed in one way.
 
@@ -145,6 +149,10 @@ class TimingRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omi
     def procedure(self) -> str:
         """The method without what the problem decides: times of two procedures do not compare."""
         return self.method.partition(";")[0]
+
+    @property
+    def by_former_clock(self) -> bool:
+        return self.procedure == FORMER_CLOCK
 
 
 class AccuracyRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -143,7 +143,8 @@ def _noise(answer: Answer, joint: Sequence[Row]) -> str:
 def source_line(answer: Answer) -> str:
     fastest = answer.fastest
     rows = f"{answer.file.parent.name}/{answer.file.name}, {fastest.problem.name}"
-    return f"Rows: {rows}, {fastest.environment.device}, {fastest.time[:10]}."
+    clock = ", by the former clock" if fastest.timing[answer.timing].by_former_clock else ""
+    return f"Rows: {rows}, {fastest.environment.device}, {fastest.time[:10]}{clock}."
 
 
 def _in_torch(problem: Product) -> str:

@@ -33,8 +33,7 @@ def regimes_table(found: Sequence[tuple[str, Answer]]) -> Table:
     captured = any("graph" in answer.fastest.timing for _, answer in found)
     in_brackets = "; in brackets: cold in a CUDA graph" if captured else ""
     answers = [answer for _, answer in found]
-    foot = _foot(answers, in_brackets, _baselines(answers)) + (f" {told}." if told else "")
-    foot += _timed_otherwise(found)
+    foot = _foot(answers, in_brackets, _baselines(answers)) + (f" {told}." if told else "") + _former(found)
     return Table("", ["regime, M x N x K", "fastest", "us", "x cuBLAS", "call"], lines, foot=foot)
 
 
@@ -62,18 +61,14 @@ def _marked(answer: Answer, row: Row) -> str:
     return row.contender + "°" * row.not_searched + " †" * joint
 
 
-def _timed_otherwise(found: Sequence[tuple[str, Answer]]) -> str:
-    """Which were not timed as the newest of them was: their times do not compare."""
-    newest = max((answer for _, answer in found), key=lambda answer: answer.fastest.time)
-    procedure = _procedure(newest)
-    others = dict.fromkeys(
-        regime or answer.fastest.problem.name for regime, answer in found if _procedure(answer) != procedure
+def _former(found: Sequence[tuple[str, Answer]]) -> str:
+    """Which were timed by the former clock: their times do not compare with the others'."""
+    names = dict.fromkeys(
+        regime or answer.fastest.problem.name
+        for regime, answer in found
+        if answer.fastest.timing[answer.timing].by_former_clock
     )
-    return f" By the former clock (notes/method.md): {', '.join(others)}." if others else ""
-
-
-def _procedure(answer: Answer) -> str:
-    return answer.fastest.timing[answer.timing].procedure
+    return f" By the former clock (notes/method.md): {', '.join(names)}." if names else ""
 
 
 def _foot(found: Sequence[Answer], in_brackets: str = "", baselines: str = "") -> str:

@@ -560,7 +560,16 @@ def source_of(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage] | Sequenc
         devices.append(", ".join(parts))
     days = sorted({row.time[:10] for row in rows})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    return f"Recorded on {'; '.join(dict.fromkeys(devices))}, {when}{_hosts_text(rows)}"
+    return f"Recorded on {'; '.join(dict.fromkeys(devices))}, {when}{_clock_text(rows)}{_hosts_text(rows)}"
+
+
+def _clock_text(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage] | Sequence[Verdict]) -> str:
+    """Whether cold times are of the former clock, where there are any."""
+    timings = [row.timing["cold"] for row in rows if isinstance(row, Row) and "cold" in row.timing]
+    former = sum(timing.by_former_clock for timing in timings)
+    if former in (0, len(timings)):
+        return ", cold by the former clock" if former else ""
+    return f", cold by the former clock in {former} of {len(timings)} rows"
 
 
 def _hosts_text(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage] | Sequence[Verdict]) -> str:
