@@ -370,6 +370,19 @@ def test_a_limit_with_nothing_to_hold_against_it_is_an_error(journal, tmp_path, 
     assert "no row in common" in on_stderr(capsys)
 
 
+def test_cold_times_of_two_clocks_are_not_held_against_each_other(journal, tmp_path, capsys):
+    """The other timings are, and a limit needs one."""
+    made = [row(BASELINE, 1), row(VECTOR, 1, 8.0)]
+    both, cold = tmp_path / "both.json", tmp_path / "cold.json"
+    tables.write_json(list(map(by_former_clock, made)), both)
+    tables.write_json([by_former_clock(row(of.contender, 1, 8.0, timings=("cold",))) for of in made], cold)
+    assert run_command(report.main, [str(journal), "--against", str(both), "--fail-over", "5"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "0 faster, 1 tie, 0 slower, 0 broken, 1 timed otherwise" in shown
+    assert run_command(report.main, [str(journal), "--against", str(cold), "--fail-over", "5"]) == 2
+    assert "no row in common that was timed alike, except those of torch.mm" in on_stderr(capsys)
+
+
 def test_files_of_two_gpus_are_not_held_against_each_other(journal, tmp_path, capsys):
     away = row(VECTOR, 1, 6.0)
     away.environment = replace(away.environment, device="NVIDIA H100")

@@ -677,7 +677,7 @@ def show_changes(out: Console, new: Sequence[Row], old: Sequence[Row], fail_over
     found = changes(new, old, known)
     if fail_over is not None and all(change.verdict in ("baseline", TIMED_OTHERWISE) for change in found):
         raise ValueError(
-            "--fail-over: the two files have no row in common timed alike except those of "
+            "--fail-over: the two files have no row in common that was timed alike, except those of "
             f"{baseline_name([*new, *old])}"
         )
     out.print(changes_table(found, new, old, known))
