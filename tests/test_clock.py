@@ -224,16 +224,25 @@ def test_what_a_window_is_enqueued_in(mode, monkeypatch):
         device.launch(5.0, lambda: (done.append("call"), out.copy_(x)))
         return out
 
-    made = replace(contender(device, 5.0, sets=2), fn=fn, refill=lambda sets: done.append(("numbers", *sets)))
+    made = replace(
+        contender(device, 5.0, sets=2),
+        fn=fn,
+        refill=lambda sets: done.append(("numbers", *sets)),
+        before=lambda index: done.append(f"before {index}"),
+    )
     time_together([made], mode, 1, device)
     graph = ["delay", "record", "record", *["call"] * 50, "record"]
     window = {
-        "cold": ["evict_l2", "launch_nothing", "delay", "record", "record", "call", "record", "keep"],
+        "cold": ["evict_l2", "before {}", "launch_nothing", "delay", "record", "record", "call", "record", "keep"],
         "graph": ["evict_l2", *graph],
         "warm": [*["call"] * 50, *graph],
     }[mode]
     windows = {"cold": [0, 1] * 2, "graph": [(0, 1)] * 2, "warm": [0] * 2}[mode]  # a round before the one that counts
-    taken = [step for sets in windows for step in [("numbers", *np.atleast_1d(sets).tolist()), *window]]
+    taken = [
+        step
+        for sets in windows
+        for step in [("numbers", *np.atleast_1d(sets).tolist()), *(step.format(sets) for step in window)]
+    ]
     assert done[-len(taken) :] == taken
 
 

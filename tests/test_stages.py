@@ -140,6 +140,22 @@ def test_a_stage_that_leaves_c_as_it_was_can_be_captured(monkeypatch):
         time_together([whole], "warm", 3, gpu)
 
 
+def test_the_meeting_alone_follows_the_product_on_the_same_set(monkeypatch):
+    called = []
+
+    def timed(name, *_):
+        def launch(out):
+            called.append((name, int(out[0])))
+
+        return Timed(name, launch, [Arguments((torch.full((1,), index),), {}) for index in range(3)])
+
+    monkeypatch.setattr(stages, "timed", timed)
+    entrants = {part.stage: stages._entrant(part, PROBLEM, CPU) for part in parts(VECTOR)}
+    for stage, told in (("whole", []), ("product", []), ("boundary", []), ("meeting", [(f"{VECTOR}#1", 2)])):
+        entrants[stage].before(2)
+        assert called == told, stage
+
+
 TIMES = {
     BASELINE: 10.0,
     AGAIN: 10.0,

@@ -35,7 +35,6 @@ from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
 
 MODES: tuple[TimingName, ...] = ("cold", "warm")
-LAUNCHES: tuple[StageName, ...] = ("product", "meeting")  # of decompose_k, in their order
 WITH_BOUNDARY = ("vector", "vector_pdl")  # variants whose boundary is timed
 SPLITS_K = "decompose_k.vector"  # the kernel whose first launch is a product that meets nowhere
 # One launch, each of whose blocks multiplies a tile of one band of K, as the first launch of SPLITS_K does.
@@ -44,11 +43,12 @@ LIKE_IT = (Protocol.SERIAL, Protocol.ATOMIC, Protocol.LAST_ARRIVER, Protocol.CLU
 
 @dataclass(frozen=True)
 class Part:
-    """A stage of a kernel, and what launches it."""
+    """A stage of a kernel, and what launches it. after: the launch whose partial sums it reads."""
 
     stage: StageName
     kernel: Kernel
     config: Config
+    after: Kernel | None = None
 
 
 def parts(kernel: Kernel, problem: Matmul, device: torch.device) -> list[Part]:
@@ -63,8 +63,9 @@ def parts(kernel: Kernel, problem: Matmul, device: torch.device) -> list[Part]:
     whole = Part("whole", kernel, config)
     if kernel.plan is None:
         return [whole]
-    if len(kernel.plan(problem, config, contiguous(problem)).launches) == len(LAUNCHES):
-        alone = [Part(stage, _alone(kernel, index), config) for index, stage in enumerate(LAUNCHES)]
+    if len(kernel.plan(problem, config, contiguous(problem)).launches) == 2:
+        first, second = _alone(kernel, 0), _alone(kernel, 1)
+        alone = [Part("product", first, config), Part("meeting", second, config, after=first)]
         if kernel.variant in WITH_BOUNDARY and kernel.language in LANGUAGES:
             alone.insert(1, Part("boundary", _to_the_boundary(kernel), config))
         return [whole, *alone]
@@ -137,7 +138,14 @@ def _entrant(part: Part, problem: Matmul, device: torch.device) -> Timed:
     def launch(*args: Any, **kwargs: Any) -> None:
         made.fn(*args, **kwargs)
 
-    return replace(made, fn=launch, fault=None)
+    if part.after is None:
+        return replace(made, fn=launch, fault=None)
+    first = timed(part.after.full_name, part.after, problem, part.config, device)
+
+    def before(index: int) -> None:
+        first.call(index)
+
+    return replace(made, fn=launch, fault=None, before=before)
 
 
 def measure(
@@ -151,8 +159,8 @@ def measure(
 ) -> list[Stage]:
     """The stages of the kernels, timed together. kernels: with the baseline, all of which can take the problem.
 
-    A stage's scratch memory is not rotated: cold, the meeting alone reads whatever stands there, and from L2, as
-    after the product. Raises NotTimed for a kernel that is wrong.
+    Cold, the meeting alone follows the product, outside of its window: it reads partial sums from L2, as in the whole
+    kernel. Raises NotTimed for a kernel that is wrong.
     """
     clock, baseline = clock_of(device), OPS[problem.op].baseline
     found = [(kernel, part) for kernel in kernels for part in parts(kernel, problem, device)]

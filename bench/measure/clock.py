@@ -94,6 +94,7 @@ class Timed:
     argument_sets  what it is called with, in rotation
     fault          of a set's index and a result on it: why it is wrong, or None; None for a function without a result
     refill         enqueues new numbers for the sets of these indices, and outputs that hold no answer
+    before         enqueues what goes before a cold launch on the set of this index, once L2 has been read out
     leaves_threads whether its calls may leave threads running, as those of a compiler do
     is_whole       whether the memory that all contenders share is still where it was
 
@@ -105,6 +106,7 @@ class Timed:
     argument_sets: Sequence[Arguments]
     fault: Callable[[int, Tensor], str | None] | None = None
     refill: Callable[[Sequence[int]], None] = lambda sets: None
+    before: Callable[[int], None] = lambda index: None
     leaves_threads: bool = True
     is_whole: Callable[[], bool] = lambda: True
 
@@ -383,12 +385,13 @@ class _Cold(_Queued):
                 results[place] = _kept(self.device, result)
                 return start, end
 
-            times.append(self.behind_backlog(timed, [place], self._before, enqueue))
+            times.append(self.behind_backlog(timed, [place], partial(self._before, timed, place), enqueue))
             self.next_set = (place + 1) % self.sets
         return times, list(results.items())
 
-    def _before(self) -> None:
+    def _before(self, timed: Timed, place: int) -> None:
         self.device.evict_l2()
+        timed.before(place)
         self.device.launch_nothing(LEADING_LAUNCHES)
 
 
