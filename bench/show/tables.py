@@ -565,7 +565,7 @@ def source_of(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage] | Sequenc
 
 def _clock_text(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage] | Sequence[Verdict]) -> str:
     """Whether cold times are of the former clock, where there are any."""
-    timings = [row.timing["cold"] for row in rows if isinstance(row, Row) and "cold" in row.timing]
+    timings = [row.timing["cold"] for row in rows if isinstance(row, Row | Stage) and "cold" in row.timing]
     former = sum(timing.by_former_clock for timing in timings)
     if former in (0, len(timings)):
         return ", cold by the former clock" if former else ""
