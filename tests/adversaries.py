@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 _answers = {}
 LOOKED_AT = 40  # calls: no fewer than the gate makes before the clock does; whole turns
-PAUSE_S = 5e-4  # more than between the calls of a turn, less than between turns
+PAUSE_S = 5e-4  # more than between the calls of a capture, less than between turns
 
 
 def launch(work, us=None):
@@ -762,22 +762,16 @@ def lingers_on_a_stream(a, b, out):
 
 
 def runs_ahead(a, b, out):
-    """A side stream, waited for by nobody, computes what the calls of a turn ask for while the turn is enqueued; the
-    caller's stream idles for as long as a fast kernel takes. Well behaved at the gate, in a capture, under the
-    profiler, and in a turn that begins on an idle GPU."""
+    """A side stream, waited for by nobody, computes what a call asks for while the caller's stream waits behind a
+    delay; there a launch idles for as long as a fast kernel takes. Well behaved at the gate, in a capture, under the profiler,
+    and on an idle GPU."""
     stream, gate = _answers.setdefault("ahead", torch.cuda.Stream()), _answers.setdefault("gate", out.data_ptr())
     if out.data_ptr() == gate or capturing() or torch.autograd._profiler_enabled():
         return torch.mm(a, b, out=out)
-    now, before = time.perf_counter(), _answers.get("before", 0.0)
-    _answers["before"] = now
-    begins = now - before > PAUSE_S
-    if begins:
-        _answers["delayed"] = not torch.cuda.current_stream().query()
-    if not _answers["delayed"]:
+    if torch.cuda.current_stream().query():
         return torch.mm(a, b, out=out)
     with torch.cuda.stream(stream):
-        if begins:
-            torch.cuda._sleep(600_000)  # until what is filled anew before the turn is there
+        torch.cuda._sleep(100_000)  # until what is filled anew before the call is there
         torch.mm(a, b, out=out)
     torch.cuda._sleep(5000)
     return out

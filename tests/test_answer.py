@@ -316,7 +316,7 @@ def test_who_is_behind_by_more_than_the_noise_is_not_told_apart_by_intervals(oth
 def test_how_far_runs_by_another_clock_lie_apart_is_not_said_of_this_one(monkeypatch):
     monkeypatch.setattr(queries, "between_runs", lambda rows: {"graph": 0.05})
     said = said_of(made(BASELINE, 12.0), made(VECTOR, 8.0), made("triton/atomic", 8.1))
-    assert "No lead over triton/atomic (two runs by another clock differ by up to 5.0 %)." in said
+    assert "No lead over triton/atomic (two runs in another timing differ by up to 5.0 %)." in said
 
 
 def test_the_baseline_heads_where_the_least_median_is_no_speed_up():

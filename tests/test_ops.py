@@ -13,7 +13,7 @@ from msgspec import structs
 from triton_vs_tilus.bench import workloads
 from triton_vs_tilus.bench.contenders import all_contenders, find
 from triton_vs_tilus.bench.measure import rotation
-from triton_vs_tilus.bench.measure.clock import cold_sets
+from triton_vs_tilus.bench.measure.clock import rotation_sets
 from triton_vs_tilus.bench.measure.referee import Fault, Referee
 from triton_vs_tilus.bench.ops import BASELINES, OPS
 from triton_vs_tilus.bench.rows.command import command_of
@@ -93,7 +93,7 @@ class SmallCache:
 
 @each_small
 def test_the_rotation_shares_inputs_and_lays_out_once(problem):
-    held = rotation.Rotation(problem, CPU, cold_sets(problem.least_bytes, SmallCache.l2_bytes))
+    held = rotation.Rotation(problem, CPU, rotation_sets(problem.least_bytes, SmallCache.l2_bytes))
     laid_out = []
 
     def arguments(problem: Problem, inputs):

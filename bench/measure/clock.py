@@ -50,13 +50,14 @@ GRAPH_LAUNCHES = 50
 WARM_LAUNCHES = 50
 HOST_CALLS = 20
 LEADING_LAUNCHES = 16
+LEAST_SETS = 5
 WARM_UP_S = 0.3
 JUDGED_ROUNDS = 3
 ENERGY_S = 0.5
 CLOCK_SHARE = 0.95  # of the median SM clock of the run, below which a round is measured again
 LEAST_BACKLOG_S = 2e-4
 LONGEST_BACKLOG_S = 0.5  # a call that outlasts it waits for the GPU
-BACKLOG_SPARE = 1.5  # times what the host took to enqueue the turn before
+BACKLOG_SPARE = 1.5  # times what the host took to enqueue the window before
 
 # Called with the name of the contender that runs from here on.
 Announce = Callable[[str], None]
@@ -235,7 +236,7 @@ def time_together(
     graph; it takes ENERGY_S a contender.
 
     Raises NotTimed for the first contender that this mode cannot time, and ValueError for fewer argument sets than
-    `cold_sets` in mode graph.
+    `rotation_sets` in mode graph.
     """
     with _no_collection():
         return _time_together(contenders, mode, rounds, device, announce, energy)
@@ -316,10 +317,10 @@ def _low_rounds(readings: Sequence[Sequence[Reading]]) -> list[int]:
     return [index for index, clock in clocks.items() if clock < CLOCK_SHARE * np.median(list(clocks.values()))]
 
 
-def cold_sets(bytes_per_set: int, l2_bytes: int) -> int:
+def rotation_sets(bytes_per_set: int, l2_bytes: int) -> int:
     """How many argument sets no launch of a graph finds in L2: those that together exceed L2_MULTIPLE times the L2, but
-    no more than each is launched on once; 2 or more."""
-    return min(GRAPH_LAUNCHES, max(2, L2_MULTIPLE * l2_bytes // bytes_per_set + 1))
+    no more than each is launched on once; LEAST_SETS or more, as a cold turn has no more samples than sets."""
+    return min(GRAPH_LAUNCHES, max(LEAST_SETS, L2_MULTIPLE * l2_bytes // bytes_per_set + 1))
 
 
 class _Queued:

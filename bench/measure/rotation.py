@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from triton_vs_tilus.bench.measure.clock import L2_MULTIPLE, Arguments, CudaClock, Timed, cold_sets
+from triton_vs_tilus.bench.measure.clock import L2_MULTIPLE, Arguments, CudaClock, Timed, rotation_sets
 from triton_vs_tilus.bench.measure.numbers import Places, Reservoir, spoil, targets_of
 from triton_vs_tilus.bench.measure.referee import Call, Referee, misfit
 from triton_vs_tilus.common.accuracy import Judge
@@ -111,7 +111,7 @@ class Rotation:
 @lru_cache(maxsize=1)
 def rotation_of(problem: Problem, device: torch.device) -> Rotation:
     l2_bytes = clock_of(device).l2_bytes
-    return Rotation(problem, device, cold_sets(problem.least_bytes, l2_bytes), l2_bytes)
+    return Rotation(problem, device, rotation_sets(problem.least_bytes, l2_bytes), l2_bytes)
 
 
 def launcher(kernel: Kernel, problem: Problem, config: Config | None) -> Call:

@@ -147,7 +147,7 @@ class TimingRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omi
 
     @property
     def procedure(self) -> str:
-        """The method without what the problem decides: times of two procedures do not compare."""
+        """The method up to what the problem decides: its wording is the key. Times of two procedures do not compare."""
         return self.method.partition(";")[0]
 
     @property

@@ -136,7 +136,7 @@ def _noise(answer: Answer, joint: Sequence[Row]) -> str:
     elif timing in queries.between_runs([fastest]):
         shown_by = "two runs differ by up to"
     else:
-        shown_by = "two runs by another clock differ by up to"
+        shown_by = "two runs in another timing differ by up to"
     return f"{shown_by} {100 * share:.1f} %{', or intervals overlap' if behind else ''}"
 
 

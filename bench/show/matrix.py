@@ -120,7 +120,7 @@ def matched_table(rows: Sequence[Row], timing: TimingName) -> Table:
         f"{PAIR[1]} is faster / tied / slower, by 95 % intervals and the noise floor. Same config: tile, split, warps, "
     )
     foot += f"stages and instruction. Own configs: each language's, searched for the problem; {FORMER}. "
-    foot += f"{source_of(rows)}."
+    foot += f"{source_of(rows, timing)}."
     header = [
         "kernel",
         "protocol",
@@ -222,7 +222,7 @@ def effect_table(rows: Sequence[Row], timing: TimingName) -> Table:
     foot = f"Times {baseline_name(rows)} ({timing}), the geometric mean over problems of a cell's fastest contender; "
     foot += f"{OVER}: the speed of a kernel in the one language over that of the same kernel in the other, mean and "
     foot += f"extremes over the protocol's kernels and the problems; {FORMER}. "
-    foot += f"{_effects(found, pairs, count)}{source_of(rows)}."
+    foot += f"{_effects(found, pairs, count)}{source_of(rows, timing)}."
     header = ["protocol", *by_language.columns, OVER_HEADING]
     title = " ".join(filter(None, ["language x protocol", naming(rows)[0]]))
     return Table(title.replace("protocol [", "protocol: ["), header, lines, foot=foot)

@@ -400,7 +400,7 @@ function showFile(problem, protocol) {
     select.value = state.clock;
   }
   const [share, ownClock] = state.file.betweenRuns[state.clock];
-  const runs = ownClock ? `runs (${D.clocks[state.clock]})` : `runs by another clock (${D.clocks[state.clock]} was not run twice)`;
+  const runs = ownClock ? `runs (${D.clocks[state.clock]})` : `runs in another timing (${D.clocks[state.clock]} was not run twice)`;
   $("between").textContent = `${fixed(100 * share, 1)} % between ${runs}`;
   filtered();
 }

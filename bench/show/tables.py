@@ -475,7 +475,7 @@ def overview_table(rows: Sequence[Row], contenders: Sequence[str] = ("*",), timi
     if len(shown) == 1:
         header = ["contender", f"{what} = {shown[0][0]}"]
         shown = [[name, cell] for name, cell in zip(names, shown[0][1:], strict=True)]
-    return Table(title, header, shown, foot=f"{source_of(rows)}. {_legend(rows, lead)}")
+    return Table(title, header, shown, foot=f"{source_of(rows, lead)}. {_legend(rows, lead)}")
 
 
 def speedups_table(rows: Sequence[Row]) -> Table:
@@ -493,7 +493,7 @@ def speedups_table(rows: Sequence[Row]) -> Table:
     shown = [
         [f"{name}{units.get(name, '')}", *line] for name, line in zip(names, cells.to_numpy().tolist(), strict=True)
     ]
-    foot = f"{source_of(rows)}. {_legend(rows, lead)}; = a tie"
+    foot = f"{source_of(rows, lead)}. {_legend(rows, lead)}; = a tie"
     return Table(title, [f"{what} =", *(labels[name] for name in cells.columns)], shown, foot=foot)
 
 
@@ -551,8 +551,10 @@ def _legend(rows: Sequence[Row], lead: TimingName | None) -> str:
     return f"Microseconds ({temperature}, median), x: times as fast as {baseline_name(rows)}; {marks}"
 
 
-def source_of(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage] | Sequence[Verdict]) -> str:
-    """Device, versions and dates that the rows were recorded with."""
+def source_of(
+    rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage] | Sequence[Verdict], timing: TimingName | None = None
+) -> str:
+    """Device, versions and dates that the rows were recorded with. timing: the only one that is shown."""
     devices = []
     for environment in dict.fromkeys(row.environment for row in rows):
         versions = [(what, getattr(environment, what)) for what in _SOURCES]
@@ -560,7 +562,8 @@ def source_of(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage] | Sequenc
         devices.append(", ".join(parts))
     days = sorted({row.time[:10] for row in rows})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    return f"Recorded on {'; '.join(dict.fromkeys(devices))}, {when}{_clock_text(rows)}{_hosts_text(rows)}"
+    clock = _clock_text(rows) if timing in (None, "cold") else ""
+    return f"Recorded on {'; '.join(dict.fromkeys(devices))}, {when}{clock}{_hosts_text(rows)}"
 
 
 def _clock_text(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage] | Sequence[Verdict]) -> str:

@@ -30,7 +30,7 @@ def winners_table(rows: Sequence[Row], title: str) -> Table:
         lines.append([labels[line.problem] if line.is_baseline else "", line.contender, f"{line.median_us:.1f}", times])
     best = frozenset(index for index, fastest in enumerate(winners.fastest | winners.joint) if fastest)
     header = [what, "fastest of its language", f"us ({lead})", "times the\nbaseline"]
-    return Table(title, header, lines, best, foot=f"{source_of(rows)}; {MARKS}")
+    return Table(title, header, lines, best, foot=f"{source_of(rows, lead)}; {MARKS}")
 
 
 def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -> Table:
