@@ -2,9 +2,10 @@
 
     python examples/launch_queue.py > bench/results/h200/launch_queue.txt   # on a GPU
 
-The router's product at T = 16, the weight stored [N, K], by contenders of no, one and two launches of their own and by
-torch.mm. All on a cold L2, between two events. First as many calls as a turn of the clock has, behind one delay: by
-place, the last one has nothing behind it. Then each call alone behind a delay, by the number of empty launches before.
+The router's product at T = 16, the weight stored [N, K], by an empty launch, kernels of one and of two launches, and
+torch.mm; each between two events. First as many calls as a turn of the clock has, behind one delay: by place, the last
+one has nothing behind it. L2 is read out before the first, and the sets of operands rotate; workspace and code stay in
+L2. Then each call alone behind a delay, after L2 was read out, by the number of empty launches before.
 """
 
 import argparse
@@ -27,15 +28,19 @@ DELAY_S = 2e-3  # for COLD_LAUNCHES calls
 
 
 def between_events(calls: Sequence[Callable[[], None]], leading: int, device: DeviceClock) -> list[float]:
-    """Microseconds of each call. All are enqueued behind one delay, after as many empty launches as `leading`."""
+    """Microseconds of each call. All are enqueued behind one delay, after as many empty launches as `leading`. Raises
+    RuntimeError where the delay ended before."""
     device.evict_l2()
     device.launch_nothing(leading)
     device.delay(DELAY_S)
+    delay_end = device.record()
     pairs = []
     for call in calls:
         start = device.record()
         call()
         pairs.append((start, device.record()))
+    if device.done(delay_end):
+        raise RuntimeError(f"{len(calls)} calls took the host longer than the delay of {DELAY_S} s")
     times = [device.elapsed_us(*pair) for pair in pairs]
     device.synchronize()
     return times
@@ -72,7 +77,8 @@ def lines(together: Sequence[Timed], device: DeviceClock) -> list[str]:
     ):
         told.append(f"== {title}")
         for called in together:
-            measured(called, device)  # a first call may compile or allocate
+            called.call(0)  # the first may compile or allocate
+            device.synchronize()
             told.append(f"{called.name:26}" + "".join(f"{us:6.2f}" for us in measured(called, device)))
     return told
 

@@ -763,8 +763,8 @@ def lingers_on_a_stream(a, b, out):
 
 def runs_ahead(a, b, out):
     """A side stream, waited for by nobody, computes what a call asks for while the caller's stream waits behind a
-    delay; there a launch idles for as long as a fast kernel takes. Well behaved at the gate, in a capture, under the profiler,
-    and on an idle GPU."""
+    delay; there a launch idles for as long as a fast kernel takes. Well behaved at the gate, in a capture, under the
+    profiler, and on an idle GPU."""
     stream, gate = _answers.setdefault("ahead", torch.cuda.Stream()), _answers.setdefault("gate", out.data_ptr())
     if out.data_ptr() == gate or capturing() or torch.autograd._profiler_enabled():
         return torch.mm(a, b, out=out)

@@ -124,7 +124,10 @@ def test_calls_are_told_by_their_place_in_a_queue_and_by_what_went_before():
     def fn(x):
         nonlocal made
         made += 1
-        device.launch(4.0 + device.leading[-1] if device.leading[-1] else 4.0 + 0.25 * ((made - 1) % 20))
+        leading = device.leading[-1] if device.leading else 0
+        device.launch(
+            4.0 + leading if leading else 4.0 + 0.25 * ((made - 2) % 20)
+        )  # one call before those of the queue
 
     called = Timed("made", fn, [Arguments((torch.ones(1),), {})] * 3)
     title, queue, other_title, alone = launch_queue.lines([called], device)
@@ -132,6 +135,17 @@ def test_calls_are_told_by_their_place_in_a_queue_and_by_what_went_before():
     name, *by_place = queue.split()
     assert name == "made" and [float(us) for us in by_place] == [4.0 + 0.25 * place for place in range(20)]
     assert [float(us) for us in alone.split()[2:]] == [4.0 + leading for leading in range(1, 17)]
+
+
+def test_calls_that_outlast_their_delay_are_an_error():
+    device = FakeDevice()
+
+    def slow():
+        device.host += 1e-3
+
+    assert len(launch_queue.between_events([slow], 0, device)) == 1
+    with pytest.raises(RuntimeError, match="3 calls took the host longer than the delay"):
+        launch_queue.between_events([slow] * 3, 0, device)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)

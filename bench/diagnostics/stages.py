@@ -160,7 +160,7 @@ def measure(
     """The stages of the kernels, timed together. kernels: with the baseline, all of which can take the problem.
 
     Cold, the meeting alone follows the product, outside of its window: it reads partial sums from L2, as in the whole
-    kernel. Raises NotTimed for a kernel that is wrong.
+    kernel, since its scratch memory is what the product's call has freed. Raises NotTimed for a kernel that is wrong.
     """
     clock, baseline = clock_of(device), OPS[problem.op].baseline
     found = [(kernel, part) for kernel in kernels for part in parts(kernel, problem, device)]
