@@ -10,14 +10,15 @@ L2. Then each call alone behind a delay, after L2 was read out, by the number of
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from statistics import median
 
 import torch
 
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.measure.clock import COLD_LAUNCHES, LEADING_LAUNCHES, DeviceClock, Timed
-from triton_vs_tilus.bench.measure.floor import LAUNCH, floors
-from triton_vs_tilus.bench.measure.rotation import clock_of, rotation_of, timed
+from triton_vs_tilus.bench.measure.rotation import clock_of, timed
 from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.problem import Layout, Matmul
 
@@ -27,7 +28,7 @@ ROUNDS = 40
 DELAY_S = 2e-3  # for COLD_LAUNCHES calls
 
 
-def between_events(calls: Sequence[Callable[[], None]], leading: int, device: DeviceClock) -> list[float]:
+def between_events(calls: Sequence[Callable[[], object]], leading: int, device: DeviceClock) -> list[float]:
     """Microseconds of each call. All are enqueued behind one delay, after as many empty launches as `leading`. Raises
     RuntimeError where the delay ended before."""
     device.evict_l2()
@@ -52,8 +53,7 @@ def queued(called: Timed, device: DeviceClock) -> list[float]:
     rounds = []
     for index in range(ROUNDS):
         places = [(index * COLD_LAUNCHES + turn) % sets for turn in range(COLD_LAUNCHES)]
-        calls = [lambda place=place: called.call(place) for place in places]
-        rounds.append(between_events(calls, 0, device))
+        rounds.append(between_events([partial(called.call, place) for place in places], 0, device))
     return [median(times) for times in zip(*rounds, strict=True)]
 
 
@@ -61,10 +61,7 @@ def alone(called: Timed, device: DeviceClock) -> list[float]:
     """The median microseconds of a call alone behind a delay, after 0 to LEADING_LAUNCHES empty launches."""
     sets = len(called.argument_sets)
     return [
-        median(
-            between_events([lambda place=index % sets: called.call(place)], leading, device)[0]
-            for index in range(ROUNDS)
-        )
+        median(between_events([partial(called.call, index % sets)], leading, device)[0] for index in range(ROUNDS))
         for leading in range(LEADING_LAUNCHES + 1)
     ]
 
@@ -87,15 +84,12 @@ def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     device = torch.device("cuda", torch.cuda.current_device())
     clock, slug = clock_of(device), tuned.slug_of(device)
-    empty = next(
-        each for each in floors(rotation_of(PROBLEM, device).reads(), clock, "cold", announce=lambda name: None)
-    )
-    assert empty.name == LAUNCH
-    together = [empty]
+    together = []
     for name in CONTENDERS:
         kernel = contenders.find(name)
         together.append(timed(name, kernel, PROBLEM, contenders.pick(kernel, PROBLEM, slug)[0], device))
-    print("\n".join(lines(together, clock)))
+    empty = replace(together[0], name="an empty launch", fn=lambda *args, **kwargs: clock.launch_nothing(1))
+    print("\n".join(lines([empty, *together], clock)))
 
 
 if __name__ == "__main__":
