@@ -25,7 +25,7 @@ from triton_vs_tilus.common.problem import Layout, Matmul
 PROBLEM = Matmul(16, 256, 7168, layout=Layout.NK)
 CONTENDERS = ("triton/atomic", "triton/decompose_k.vector", "torch/mm")
 ROUNDS = 40
-DELAY_S = 2e-3  # for COLD_LAUNCHES calls
+DELAY_S = 5e-4  # a call
 
 
 def between_events(calls: Sequence[Callable[[], object]], leading: int, device: DeviceClock) -> list[float]:
@@ -33,7 +33,7 @@ def between_events(calls: Sequence[Callable[[], object]], leading: int, device: 
     RuntimeError where the delay ended before."""
     device.evict_l2()
     device.launch_nothing(leading)
-    device.delay(DELAY_S)
+    device.delay(len(calls) * DELAY_S)
     delay_end = device.record()
     pairs = []
     for call in calls:
@@ -41,7 +41,7 @@ def between_events(calls: Sequence[Callable[[], object]], leading: int, device: 
         call()
         pairs.append((start, device.record()))
     if device.done(delay_end):
-        raise RuntimeError(f"{len(calls)} calls took the host longer than the delay of {DELAY_S} s")
+        raise RuntimeError(f"{len(calls)} calls took the host longer than the delay of {len(calls) * DELAY_S} s")
     times = [device.elapsed_us(*pair) for pair in pairs]
     device.synchronize()
     return times

@@ -140,10 +140,13 @@ def test_calls_are_told_by_their_place_in_a_queue_and_by_what_went_before():
 def test_calls_that_outlast_their_delay_are_an_error():
     device = FakeDevice()
 
-    def slow():
-        device.host += 1e-3
+    def quick():
+        device.host += 4e-4
 
-    assert len(launch_queue.between_events([slow], 0, device)) == 1
+    def slow():
+        device.host += 6e-4
+
+    assert len(launch_queue.between_events([quick] * 3, 0, device)) == 3
     with pytest.raises(RuntimeError, match="3 calls took the host longer than the delay"):
         launch_queue.between_events([slow] * 3, 0, device)
 
