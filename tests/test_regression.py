@@ -14,6 +14,10 @@ def on(row: Row, device: str) -> Row:
     return replace(row, environment=replace(row.environment, device=device))
 
 
+def at(row: Row, m: int) -> Row:
+    return replace(row, problem=replace(row.problem, name=f"{m}x256x7168", m=m))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "verdict"),
     [
@@ -48,7 +52,7 @@ def test_overlapping_intervals_are_a_tie(old, new, verdict):
 )
 def test_what_two_runs_differ_by_anyway_is_a_tie(within, between, verdict):
     """Speed-ups 5 % apart, whose intervals do not overlap."""
-    (change,) = changes([timed(1.14, 1.13, 1.15, within)], [timed(1.20, 1.19, 1.21)], between)
+    (change,) = changes([timed(1.14, 1.13, 1.15, within)], [timed(1.20, 1.19, 1.21)], lambda rows: between)
     assert change.verdict == verdict
 
 
@@ -76,6 +80,21 @@ def test_of_several_second_runs_the_one_that_lies_furthest_apart_counts(results)
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{name}.jsonl").write_text(to_line(on(row, "NVIDIA H100") if name == "c" else row))
     assert queries.between_runs([timed(1.2, 1.19, 1.21)]) == {"cold": pytest.approx(0.1)}
+
+
+def test_the_noise_between_runs_is_that_of_the_problem_or_else_of_all(results):
+    """Run twice at T = 1, 2 % apart, and at T = 1024, 8 %; T = 16 was run once."""
+    by_tokens = {m: at(timed(1.2, 1.19, 1.21), m) for m in (1, 16, 1024)}
+    again = [at(timed(1.224, 1, 2), 1), at(timed(1.296, 1, 2), 1024)]
+    for folder, rows in ((results / "h200", by_tokens.values()), (results / "h200" / "again", again)):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "router.jsonl").write_text("".join(map(to_line, rows)))
+    for tokens, share in ((1, 0.02), (16, 0.08), (1024, 0.08)):
+        assert queries.between_runs([by_tokens[tokens]]) == {"cold": pytest.approx(share)}
+    assert queries.between_runs([replace(by_tokens[1], timing={}), by_tokens[1]]) == {"cold": pytest.approx(0.02)}
+    slower = [at(timed(1.14, 1.13, 1.15), m) for m in (1, 1024)]
+    found = changes(slower, list(by_tokens.values()), queries.between_runs)
+    assert [change.verdict for change in found if change.problem != by_tokens[16].problem.name] == ["slower", "tie"]
 
 
 def test_two_runs_count_where_the_procedure_is_one_and_that_of_the_row(results):

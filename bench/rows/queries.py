@@ -146,27 +146,28 @@ def _files(name: str, folder: str = "") -> list[Path]:
 def between_runs(rows: Sequence[Row]) -> Mapping[TimingName, float]:
     """By timing, how far the speed-up of one contender lies from that of another run of its config, on the device of
     these rows and by their procedures: the largest |1 - ratio| over the files of the folders `again`, each another run
-    of the file of its name in the folder above. Of a timing that no row has, by any procedure. Empty without rows, and
-    where nothing was run twice."""
-    procedures: dict[TimingName, set[str]] = defaultdict(set)
-    for row in rows:
-        for timing, record in row.timing.items():
-            procedures[timing].add(record.procedure)
+    of the file of its name in the folder above. At the problems of these rows; for one that was not run twice, at all
+    problems. Of a timing that no row has, by any procedure. Empty without rows, and where nothing was run twice."""
+    timed = {timing for row in rows for timing in row.timing}
     found: dict[TimingName, float] = {}
-    for (timing, procedure), share in _between_runs(RESULTS, rows[0].environment.device).items() if rows else ():
-        if procedure in procedures.get(timing, {procedure}):
-            found[timing] = max(share, found.get(timing, 0.0))
+    for row in rows:
+        for (timing, procedure), shares in _between_runs(RESULTS, row.environment.device).items():
+            if timing not in timed or (timing in row.timing and row.timing[timing].procedure == procedure):
+                share = shares.get(row.problem.name, max(shares.values()))
+                found[timing] = max(share, found.get(timing, 0.0))
     return found
 
 
 @cache
-def _between_runs(results: Path, device: str) -> Mapping[tuple[TimingName, str], float]:
-    """By timing and procedure."""
-    found: dict[tuple[TimingName, str], float] = {}
+def _between_runs(results: Path, device: str) -> Mapping[tuple[TimingName, str], Mapping[str, float]]:
+    """By timing and procedure, then by problem."""
+    found: dict[tuple[TimingName, str], dict[str, float]] = defaultdict(dict)
     for path in sorted(results.glob("*/**/again/*.jsonl")):
-        again = [row for row in rows_of(path) if row.environment.device == device]
-        for by, shares in apart(rows_of(path.parents[1] / path.name), again).items() if again else ():
-            found[by] = max([*shares, found.get(by, 0.0)])
+        again = by_problem([row for row in rows_of(path) if row.environment.device == device])
+        for rows in by_problem(rows_of(path.parents[1] / path.name)).values() if again else ():
+            name = rows[0].problem.name
+            for by, shares in apart(rows, again.get(name, ())).items():
+                found[by][name] = max([*shares, found[by].get(name, 0.0)])
     return found
 
 

@@ -1,6 +1,6 @@
 """Old rows against new: what became faster, slower or broken."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from triton_vs_tilus.bench.rows.queries import run_to_run
@@ -35,13 +35,14 @@ class Change:
 
 
 def changes(
-    new: Sequence[Row], old: Sequence[Row], between_runs: Mapping[TimingName, float] | None = None
+    new: Sequence[Row],
+    old: Sequence[Row],
+    between_runs: Callable[[Sequence[Row]], Mapping[TimingName, float]] = lambda rows: {},
 ) -> list[Change]:
     """A change for each row that both hold and each timing that both have; and what `new` lacks of its own problems.
 
-    between_runs: how far two runs of one config lie apart, as of queries.between_runs: of one command, or of two that
-    time the same configs. Where none is known, the noise of the baseline against itself within either run stands for
-    it, which is less.
+    between_runs: how far two runs of one config lie apart, as queries.between_runs; asked for each row. Where none is
+    known, the noise of the baseline against itself within either run stands for it, which is less.
     """
     before, after = ({(row.problem.name, row.contender): row for row in rows} for rows in (old, new))
     timed_before, timed_after = (
@@ -58,7 +59,7 @@ def changes(
                     continue
                 if later := timed_after.get((*where, timing)):
                     within = max(then.noise.get(timing, 0.0), later.noise.get(timing, 0.0))
-                    noise = max(within, run_to_run(between_runs or {}, timing))
+                    noise = max(within, run_to_run(between_runs([now]), timing))
                     found.append(_change(*where, timing, then.timing[timing], later.timing[timing], noise))
                 elif (*where, timing) in asked:
                     found.append(Change(*where, timing, None, None, None, "broken", f"not timed: {now.message}"))

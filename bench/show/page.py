@@ -77,8 +77,9 @@ def html() -> str:
     devices = {path.parent.name: rows[0].environment.device for path, rows in files.items()}
     usual = next(iter(answers.of_device(files))).parent.name
     first = next(rows for path, rows in files.items() if path.stem == FIRST)
-    by_time = sorted((row for rows in files.values() for row in rows if "cold" in row.timing), key=lambda row: row.time)
-    newest = {row.environment.device: row for row in by_time}
+    cold = [rows for rows in files.values() if any("cold" in row.timing for row in rows)]
+    by_time = sorted(cold, key=lambda rows: max(row.time for row in rows if "cold" in row.timing))
+    newest = {rows[0].environment.device: rows for rows in by_time}
     languages, header, lines = needs()
     environment.globals["is_figure"] = is_figure
     environment.filters["breakable"] = breakable
@@ -102,7 +103,7 @@ def html() -> str:
         steps=STEPS,
         unsearched=UNSEARCHED,
         first=FIRST,
-        noise={device: found for device, row in newest.items() if (found := queries.between_runs([row]))},
+        noise={device: found for device, rows in newest.items() if (found := queries.between_runs(rows))},
         matched=[name for name in RECORDINGS if "matched" in name],
         joint=JOINT,
         config=CONFIG,

@@ -633,7 +633,7 @@ def markdown(rows: Sequence[Row]) -> str:
 def changes_table(
     found: Sequence[Change], new: Sequence[Row], old: Sequence[Row], known: Mapping[TimingName, float]
 ) -> Table:
-    """known: how far two runs of one config lie apart: of one command, or of two that time the same configs."""
+    """known: how far two runs of one config lie apart, the most of all problems of `new`."""
     lines = []
     for change in found:
         times = ["", "", ""]
@@ -650,7 +650,8 @@ def changes_table(
     foot += f"speed-ups over {baseline_name([*new, *old])}, each within its own run, and their intervals. "
     apart = ", ".join(f"{timing} {share:.1%}" for timing, share in known.items())
     foot += (
-        f"Two runs of one config differ by up to {apart}: less is a tie; for another timing, less than the largest. "
+        f"Two runs of one config differ by up to {apart}: less than at the problem is a tie, where that was run twice; "
+        "for another timing, less than the largest. "
         if known
         else ("Nothing was run twice on this device: less than the noise within the runs is a tie. ")
     )
@@ -676,14 +677,13 @@ def show_changes(out: Console, new: Sequence[Row], old: Sequence[Row], fail_over
     common timed alike but the baseline's.
     """
     refuse_other_devices(new, old)
-    known = between_runs(new)
-    found = changes(new, old, known)
+    found = changes(new, old, between_runs)
     if fail_over is not None and all(change.verdict in ("baseline", TIMED_OTHERWISE) for change in found):
         raise ValueError(
             "--fail-over: the two files have no row in common that was timed alike, except those of "
             f"{baseline_name([*new, *old])}"
         )
-    out.print(changes_table(found, new, old, known))
+    out.print(changes_table(found, new, old, between_runs(new)))
     failed = [] if fail_over is None else regressions(found, fail_over)
     if failed:
         out.print(f"{len(failed)} slower by more than {fail_over:g}%, or broken", style="bold red")

@@ -48,9 +48,10 @@ def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -
     foot += "*Either*: no lead beyond intervals and run-to-run noise"
     timing = recorded[0].timing
     known = [between_runs([answer.fastest]).get(timing) for answer in recorded]
-    if apart := dict.fromkeys(f"{100 * share:.1f} %" for share in known if share is not None):
-        foot += f": two runs of one config differ by up to {' or '.join(apart)}"
-        foot += ", by how they were timed" if len(apart) > 1 else ""
+    if apart := sorted(share for share in known if share is not None):
+        least, most = f"{100 * apart[0]:.1f}", f"{100 * apart[-1]:.1f}"
+        foot += f": two runs of one config differ by up to {least if least == most else f'{least} to {most}'} %"
+        foot += ", by problem and by how they were timed" if least != most else ""
     foot += ". torch.mm: no kernel is faster in the geometric mean."
     of_files: dict[Path, list[ProblemRecord]] = defaultdict(list)
     for answer in recorded:
