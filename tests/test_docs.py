@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from triton_vs_tilus.bench import contenders, workloads
 from triton_vs_tilus.bench.ops import BASELINES
 from triton_vs_tilus.bench.rows import answers, queries
-from triton_vs_tilus.bench.rows.journal import Journal, to_line
+from triton_vs_tilus.bench.rows.journal import Journal, read_verdicts, to_line
 from triton_vs_tilus.bench.rows.row import (
     BASELINE,
     PASSED,
@@ -467,6 +467,15 @@ def test_the_page_of_versions_has_the_triton_of_each_file():
             assert {row.environment.triton for row in rows} == {triton}, name
             known = {(row.environment.git or "")[:7] for row in rows}
             assert set(re.findall(r"`(.+?)`", revisions)) <= known, name
+
+
+def test_the_page_of_versions_counts_the_verdicts_of_each_revision():
+    text = (queries.ROOT / "notes" / "versions.md").read_text()
+    verdicts = read_verdicts(queries.RESULTS / "h200" / "referee" / "adversaries.jsonl")
+    revisions = Counter((verdict.environment.git or "")[:7] for verdict in verdicts)
+    told = re.findall(r"(\d+) of (\d+) adversaries \| `(\w+)` \|", text)
+    assert {revision: int(count) for count, _, revision in told} == revisions
+    assert {int(total) for _, total, _ in told} == {len(verdicts)}
 
 
 def test_code_is_quoted_from_its_file():
