@@ -703,7 +703,7 @@ def test_the_map_says_how_far_two_runs_differ_at_its_problems(results, tmp_path,
     two_runs(tmp_path, (1, 8.0, 9.0), (64, 8.0, 9.0))
     monkeypatch.setattr(winners, "between_runs", lambda rows: {"cold": 0.02 if rows[0].problem.m == 1 else 0.08})
     table = docs.which_kernel("h200", ["router-nk:1x*", "router-nk:64x*"])
-    assert "two runs of one config differ by up to 2.0 to 8.0 %, by problem and by how they were timed." in table.foot
+    assert "two runs of one config differ by at most 2.0 to 8.0 %, by problem and how they were timed." in table.foot
 
 
 def test_the_map_holds_a_kernel_against_the_other_languages_fastest_at_each_problem(results, tmp_path):

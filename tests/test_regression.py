@@ -82,19 +82,35 @@ def test_of_several_second_runs_the_one_that_lies_furthest_apart_counts(results)
     assert queries.between_runs([timed(1.2, 1.19, 1.21)]) == {"cold": pytest.approx(0.1)}
 
 
-def test_the_noise_between_runs_is_that_of_the_problem_or_else_of_all(results):
+def test_the_noise_between_runs_is_that_of_the_problem_or_else_of_all(results, monkeypatch):
     """Run twice at T = 1, 2 % apart, and at T = 1024, 8 %; T = 16 was run once."""
     by_tokens = {m: at(timed(1.2, 1.19, 1.21), m) for m in (1, 16, 1024)}
     again = [at(timed(1.224, 1, 2), 1), at(timed(1.296, 1, 2), 1024)]
     for folder, rows in ((results / "h200", by_tokens.values()), (results / "h200" / "again", again)):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "router.jsonl").write_text("".join(map(to_line, rows)))
+    monkeypatch.setattr(queries, "FEWEST_PAIRS", 1)
     for tokens, share in ((1, 0.02), (16, 0.08), (1024, 0.08)):
         assert queries.between_runs([by_tokens[tokens]]) == {"cold": pytest.approx(share)}
     assert queries.between_runs([replace(by_tokens[1], timing={}), by_tokens[1]]) == {"cold": pytest.approx(0.02)}
     slower = [at(timed(1.14, 1.13, 1.15), m) for m in (1, 1024)]
     found = changes(slower, list(by_tokens.values()), queries.between_runs)
     assert [change.verdict for change in found if change.problem != by_tokens[16].problem.name] == ["slower", "tie"]
+
+
+@pytest.mark.parametrize(("pairs", "share"), [(19, 0.08), (20, 0.02)])
+def test_few_pairs_of_a_problem_do_not_say_how_far_its_runs_lie_apart(results, pairs, share):
+    """2 % apart at T = 1, and one pair 8 % at T = 1024."""
+    many = [replace(at(timed(1.2, 1.19, 1.21), 1), contender=f"triton/{index}") for index in range(pairs)]
+    one = at(timed(1.2, 1.19, 1.21), 1024)
+    again = [
+        *(replace(at(timed(1.224, 1, 2), 1), contender=row.contender) for row in many),
+        at(timed(1.296, 1, 2), 1024),
+    ]
+    for folder, rows in ((results / "h200", [*many, one]), (results / "h200" / "again", again)):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "router.jsonl").write_text("".join(map(to_line, rows)))
+    assert queries.between_runs(many) == {"cold": pytest.approx(share)}
 
 
 def test_two_runs_count_where_the_procedure_is_one_and_that_of_the_row(results):

@@ -16,6 +16,8 @@ from triton_vs_tilus.bench.rows.row import PASSED, TIMINGS, Launch, ProblemRecor
 
 LAUNCH_SPREAD = 1.15  # between the empty launches of hosts of one kind; of two kinds seen they lay 1.3 apart
 RESULTS = ROOT / "bench" / "results"
+FEWEST_PAIRS = 20  # of two runs of a problem, for the largest difference to say how far its runs lie apart
+ALL = ""  # the key of all problems
 
 R = TypeVar("R", Row, Launch, Stage)
 
@@ -146,28 +148,31 @@ def _files(name: str, folder: str = "") -> list[Path]:
 def between_runs(rows: Sequence[Row]) -> Mapping[TimingName, float]:
     """By timing, how far the speed-up of one contender lies from that of another run of its config, on the device of
     these rows and by their procedures: the largest |1 - ratio| over the files of the folders `again`, each another run
-    of the file of its name in the folder above. At the problems of these rows; for one that was not run twice, at all
-    problems. Of a timing that no row has, by any procedure. Empty without rows, and where nothing was run twice."""
+    of the file of its name in the folder above. At the problems of these rows; for one of which less than FEWEST_PAIRS
+    were run twice, at all problems. Of a timing that no row has, by any procedure. Empty without rows, and where
+    nothing was run twice."""
     timed = {timing for row in rows for timing in row.timing}
     found: dict[TimingName, float] = {}
     for row in rows:
         for (timing, procedure), shares in _between_runs(RESULTS, row.environment.device).items():
             if timing not in timed or (timing in row.timing and row.timing[timing].procedure == procedure):
-                share = shares.get(row.problem.name, max(shares.values()))
+                share = shares.get(row.problem.name, shares[ALL])
                 found[timing] = max(share, found.get(timing, 0.0))
     return found
 
 
 @cache
 def _between_runs(results: Path, device: str) -> Mapping[tuple[TimingName, str], Mapping[str, float]]:
-    """By timing and procedure, then by problem."""
+    """By timing and procedure, then by problem; at ALL of them."""
     found: dict[tuple[TimingName, str], dict[str, float]] = defaultdict(dict)
     for path in sorted(results.glob("*/**/again/*.jsonl")):
         again = by_problem([row for row in rows_of(path) if row.environment.device == device])
         for rows in by_problem(rows_of(path.parents[1] / path.name)).values() if again else ():
             name = rows[0].problem.name
             for by, shares in apart(rows, again.get(name, ())).items():
-                found[by][name] = max([*shares, found[by].get(name, 0.0)])
+                found[by][ALL] = max([*shares, found[by].get(ALL, 0.0)])
+                if len(shares) >= FEWEST_PAIRS:
+                    found[by][name] = max([*shares, found[by].get(name, 0.0)])
     return found
 
 
@@ -196,7 +201,7 @@ def run_to_run(known: Mapping[TimingName, float], timing: TimingName) -> float:
 
 def noise(row: Row, timing: TimingName) -> float:
     """The share that a lead has to exceed: the baseline's noise against itself in that run or, where it is more, how
-    far two runs on that device lie apart."""
+    far two runs of that problem lie apart on that device, or of any where it was not run twice."""
     return max(row.noise.get(timing, 0.0), run_to_run(between_runs([row]), timing))
 
 

@@ -401,7 +401,7 @@ function showFile(problem, protocol) {
   }
   const [share, ownClock] = state.file.betweenRuns[state.clock];
   const runs = ownClock ? `runs (${D.clocks[state.clock]})` : `runs in another timing (${D.clocks[state.clock]} was not run twice)`;
-  $("between").textContent = `at most ${fixed(100 * share, 1)} % between ${runs}`;
+  $("between").textContent = `at most ${fixed(100 * share, 1)} % between ${runs}, by problem`;
   filtered();
 }
 

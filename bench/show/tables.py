@@ -633,7 +633,7 @@ def markdown(rows: Sequence[Row]) -> str:
 def changes_table(
     found: Sequence[Change], new: Sequence[Row], old: Sequence[Row], known: Mapping[TimingName, float]
 ) -> Table:
-    """known: how far two runs of one config lie apart, the most of all problems of `new`."""
+    """known: how far two runs of one config lie apart, the most over the problems of `new`."""
     lines = []
     for change in found:
         times = ["", "", ""]
@@ -650,8 +650,8 @@ def changes_table(
     foot += f"speed-ups over {baseline_name([*new, *old])}, each within its own run, and their intervals. "
     apart = ", ".join(f"{timing} {share:.1%}" for timing, share in known.items())
     foot += (
-        f"Two runs of one config differ by up to {apart}: less than at the problem is a tie, where that was run twice; "
-        "for another timing, less than the largest. "
+        f"Two runs of one config differ by up to {apart}, by problem. Less than at the problem is a tie; where it was "
+        "not run twice, less than the most at any; for another timing, less than the largest. "
         if known
         else ("Nothing was run twice on this device: less than the noise within the runs is a tie. ")
     )

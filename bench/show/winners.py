@@ -50,8 +50,10 @@ def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -
     known = [between_runs([answer.fastest]).get(timing) for answer in recorded]
     if apart := sorted(share for share in known if share is not None):
         least, most = f"{100 * apart[0]:.1f}", f"{100 * apart[-1]:.1f}"
-        foot += f": two runs of one config differ by up to {least if least == most else f'{least} to {most}'} %"
-        foot += ", by problem and by how they were timed" if least != most else ""
+        foot += ": two runs of one config differ by "
+        foot += (
+            f"up to {most} %" if least == most else f"at most {least} to {most} %, by problem and how they were timed"
+        )
     foot += ". torch.mm: no kernel is faster in the geometric mean."
     of_files: dict[Path, list[ProblemRecord]] = defaultdict(list)
     for answer in recorded:
