@@ -535,7 +535,10 @@ def test_what_is_within_noise_has_no_shade(shown, view):
     shown.select_option("#file", "h100-80gb-hbm3/router-other-gpu")
     shown.select_option("#heat-clock", "warm")
     share = f"{max(known.values()):.1%}".replace("%", " %")
-    assert f"at most {share} between runs in another timing (warm L2 was not run twice), by problem." in shown.inner_text("#heat")
+    assert (
+        f"at most {share} between runs in another timing (warm L2 was not run twice), by problem."
+        in shown.inner_text("#heat")
+    )
 
 
 def test_each_section_says_what_it_follows_and_does_so(shown):
