@@ -92,6 +92,7 @@ def test_the_noise_between_runs_is_that_of_the_problem_or_else_of_all(results, m
     monkeypatch.setattr(queries, "FEWEST_PAIRS", 1)
     for tokens, share in ((1, 0.02), (16, 0.08), (1024, 0.08)):
         assert queries.between_runs([by_tokens[tokens]]) == {"cold": pytest.approx(share)}
+    assert [queries.was_run_twice(row, "cold") for row in by_tokens.values()] == [True, False, True]
     assert queries.between_runs([replace(by_tokens[1], timing={}), by_tokens[1]]) == {"cold": pytest.approx(0.02)}
     slower = [at(timed(1.14, 1.13, 1.15), m) for m in (1, 1024)]
     found = changes(slower, list(by_tokens.values()), queries.between_runs)

@@ -176,6 +176,12 @@ def _between_runs(results: Path, device: str) -> Mapping[tuple[TimingName, str],
     return found
 
 
+def was_run_twice(row: Row, timing: TimingName) -> bool:
+    """Whether `between_runs` is of the row's own problem."""
+    by = timing, row.timing[timing].procedure
+    return row.problem.name in _between_runs(RESULTS, row.environment.device).get(by, {})
+
+
 def apart(rows: Iterable[Row], again: Iterable[Row]) -> dict[tuple[TimingName, str], list[float]]:
     """By timing and procedure, |1 - ratio| of the speed-ups of two runs of one contender, problem and config; the
     baseline's are 1 by definition."""

@@ -133,10 +133,12 @@ def _noise(answer: Answer, joint: Sequence[Row]) -> str:
         return "intervals overlap"
     if share == fastest.noise.get(timing):
         shown_by = "noise of that run"
-    elif timing in queries.between_runs([fastest]):
+    elif timing not in queries.between_runs([fastest]):
+        shown_by = "two runs in another timing differ by up to"
+    elif queries.was_run_twice(fastest, timing):
         shown_by = "two runs differ by up to"
     else:
-        shown_by = "two runs in another timing differ by up to"
+        shown_by = "two runs elsewhere: up to"
     return f"{shown_by} {100 * share:.1f} %{', or intervals overlap' if behind else ''}"
 
 
