@@ -170,3 +170,10 @@ def test_a_contenders_timings_of_two_commands_are_all_held_against():
     old, new = timed(1.4, 1.39, 1.41), timed(1.2, 1.19, 1.21)
     elsewhere = replace(new, asked=["host"], timing={"host": new.timing["cold"]})
     assert [(change.timing, change.verdict) for change in changes([new, elsewhere], [old])] == [("cold", "slower")]
+
+
+def test_of_two_commands_the_row_that_has_the_timing_is_asked_for_its_noise():
+    old, new = timed(1.4, 1.39, 1.41), timed(1.2, 1.19, 1.21)
+    elsewhere = replace(new, asked=["host"], timing={"host": new.timing["cold"]})
+    (change,) = changes([new, elsewhere], [old], lambda rows: {"cold": 0.2} if "cold" in rows[0].timing else {})
+    assert change.verdict == "tie"

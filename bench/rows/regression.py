@@ -59,7 +59,7 @@ def changes(
                     continue
                 if later := timed_after.get((*where, timing)):
                     within = max(then.noise.get(timing, 0.0), later.noise.get(timing, 0.0))
-                    noise = max(within, run_to_run(between_runs([now]), timing))
+                    noise = max(within, run_to_run(between_runs([later]), timing))
                     found.append(_change(*where, timing, then.timing[timing], later.timing[timing], noise))
                 elif (*where, timing) in asked:
                     found.append(Change(*where, timing, None, None, None, "broken", f"not timed: {now.message}"))
