@@ -141,11 +141,7 @@ def _entrant(part: Part, problem: Matmul, device: torch.device) -> Timed:
     if part.after is None:
         return replace(made, fn=launch, fault=None)
     first = timed(part.after.full_name, part.after, problem, part.config, device)
-
-    def before(index: int) -> None:
-        first.call(index)
-
-    return replace(made, fn=launch, fault=None, before=before)
+    return replace(made, fn=launch, fault=None, before=first.call)
 
 
 def measure(

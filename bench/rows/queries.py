@@ -166,10 +166,9 @@ def _between_runs(results: Path, device: str) -> Mapping[tuple[TimingName, str],
     """By timing and procedure, then by problem; at ALL of them."""
     found: dict[tuple[TimingName, str], dict[str, float]] = defaultdict(dict)
     for path in sorted(results.glob("*/**/again/*.jsonl")):
-        again = by_problem([row for row in rows_of(path) if row.environment.device == device])
-        for rows in by_problem(rows_of(path.parents[1] / path.name)).values() if again else ():
-            name = rows[0].problem.name
-            for by, shares in apart(rows, again.get(name, ())).items():
+        again = [row for row in rows_of(path) if row.environment.device == device]
+        for name, rows in by_problem(rows_of(path.parents[1] / path.name)).items() if again else ():
+            for by, shares in apart(rows, again).items():
                 found[by][ALL] = max([*shares, found[by].get(ALL, 0.0)])
                 if len(shares) >= FEWEST_PAIRS:
                     found[by][name] = max([*shares, found[by].get(name, 0.0)])
