@@ -39,7 +39,7 @@ def _skinny(sizes: Sequence[tuple[int, int]], kind: str) -> str:
 # By the name of the file: what compare.py is called with.
 RECORDINGS = {
     "router-nk": "--workload router --timing cold,graph,warm --rounds 40",
-    "router-kn": "--workload router --layout kn --timing cold,graph",
+    "router-kn": "--workload router --layout kn --timing cold,graph --rounds 40",
     # On a GPU that takes what was not searched on it from a stand-in (common/tuned.py).
     "router-other-gpu": "--workload router --timing cold,graph,warm --rounds 40",
     "router-costs": "--shape 16x256x7168 --timing graph,host --energy",  # what a launch takes of host and power

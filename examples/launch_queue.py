@@ -5,7 +5,8 @@
 The router's product at T = 16, the weight stored [N, K], by an empty launch, kernels of one and of two launches, and
 torch.mm; each between two events. First as many calls as a turn of the clock has, behind one delay: by place, the last
 one has nothing behind it. L2 is read out before the first, and the sets of operands rotate; workspace and code stay in
-L2. Then each call alone behind a delay, after L2 was read out, by the number of empty launches before.
+L2. Then calls alone behind a delay of their own, after L2 was read out and some empty launches: a call of two launches
+takes longer at one place in four of the queue, and by the number of launches between, calls have one place or all.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from statistics import median
 import torch
 
 from triton_vs_tilus.bench import contenders
-from triton_vs_tilus.bench.measure.clock import COLD_LAUNCHES, LEADING_LAUNCHES, DeviceClock, Timed
+from triton_vs_tilus.bench.measure.clock import COLD_LAUNCHES, LEADING_LAUNCHES, QUEUE_PLACES, DeviceClock, Timed
 from triton_vs_tilus.bench.measure.rotation import clock_of, timed
 from triton_vs_tilus.common import tuned
 from triton_vs_tilus.common.problem import Layout, Matmul
@@ -57,26 +58,24 @@ def queued(called: Timed, device: DeviceClock) -> list[float]:
     return [median(times) for times in zip(*rounds, strict=True)]
 
 
-def alone(called: Timed, device: DeviceClock) -> list[float]:
-    """The median microseconds of a call alone behind a delay, after 0 to LEADING_LAUNCHES empty launches."""
+def alone(called: Timed, leading: int, device: DeviceClock) -> list[float]:
+    """The microseconds of COLD_LAUNCHES calls one after the other, each alone behind a delay."""
     sets = len(called.argument_sets)
-    return [
-        median(between_events([partial(called.call, index % sets)], leading, device)[0] for index in range(ROUNDS))
-        for leading in range(LEADING_LAUNCHES + 1)
-    ]
+    return [between_events([partial(called.call, index % sets)], leading, device)[0] for index in range(COLD_LAUNCHES)]
 
 
 def lines(together: Sequence[Timed], device: DeviceClock) -> list[str]:
-    told = []
-    for title, measured in (
-        (f"{COLD_LAUNCHES} calls behind one delay, us by place", queued),
-        (f"a call alone, us after 0 to {LEADING_LAUNCHES} empty launches", alone),
-    ):
-        told.append(f"== {title}")
-        for called in together:
-            called.call(0)  # the first may compile or allocate
-            device.synchronize()
-            told.append(f"{called.name:26}" + "".join(f"{us:6.2f}" for us in measured(called, device)))
+    def line(name: str, times: Sequence[float]) -> str:
+        return f"{name:26}" + "".join(f"{us:6.2f}" for us in times)
+
+    for called in together:
+        called.call(0)  # the first may compile or allocate
+    device.synchronize()
+    told = [f"== {COLD_LAUNCHES} calls behind one delay, us by place"]
+    told += [line(called.name, queued(called, device)) for called in together]
+    for leading in range(LEADING_LAUNCHES, LEADING_LAUNCHES + QUEUE_PLACES):
+        told.append(f"== {COLD_LAUNCHES} calls one after the other, each alone after {leading} empty launches, us")
+        told += [line(called.name, alone(called, leading, device)) for called in together]
     return told
 
 

@@ -125,16 +125,17 @@ def test_calls_are_told_by_their_place_in_a_queue_and_by_what_went_before():
         nonlocal made
         made += 1
         leading = device.leading[-1] if device.leading else 0
-        device.launch(
-            4.0 + leading if leading else 4.0 + 0.25 * ((made - 2) % 20)
-        )  # one call before those of the queue
+        slower = 0.25 * ((made - 2) % 20)  # one call goes before those of the queue
+        device.launch(leading + slower)
 
     called = Timed("made", fn, [Arguments((torch.ones(1),), {})] * 3)
-    title, queue, other_title, alone = launch_queue.lines([called], device)
-    assert title.startswith("== 20 calls behind one delay") and other_title.startswith("== a call alone")
-    name, *by_place = queue.split()
-    assert name == "made" and [float(us) for us in by_place] == [4.0 + 0.25 * place for place in range(20)]
-    assert [float(us) for us in alone.split()[2:]] == [4.0 + leading for leading in range(1, 17)]
+    told = launch_queue.lines([called], device)
+    assert told[0].startswith("== 20 calls behind one delay") and len(told) == 2 * (1 + 4)
+    by_place = [0.25 * place for place in range(20)]
+    for title, line, leading in zip(told[::2], told[1::2], (0, 16, 17, 18, 19), strict=True):
+        assert not leading or f"each alone after {leading} empty launches" in title
+        name, *times = line.split()
+        assert name == "made" and [float(us) for us in times] == [leading + us for us in by_place]
 
 
 def test_calls_that_outlast_their_delay_are_an_error():

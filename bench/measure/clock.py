@@ -3,9 +3,9 @@
 cold   GPU time of one launch with nothing of it in L2, be it data, workspace or code: scratch memory of L2_MULTIPLE
        times the L2 is read before. An event pair stands around the launch, enqueued behind a delay on the GPU, long
        enough that no host gap falls between the events. Nothing follows in the queue but the copy of the result: a
-       launch takes longer while the GPU fetches what is queued behind it. LEADING_LAUNCHES empty ones go before: after
-       fewer, the second launch of a call takes longer in some turns (notes/method.md). The argument sets rotate, on
-       from one contender to the next.
+       launch takes longer while the GPU fetches what is queued behind it. LEADING_LAUNCHES empty ones and up to three
+       more go before, so that the calls of a turn have each place in four: at one of them the second launch of a call
+       takes longer (notes/method.md). The argument sets rotate, on from one contender to the next.
 graph  GPU time of one of the launches that follow one another as in a decode step: captured in a CUDA graph,
        GRAPH_LAUNCHES of them over the argument sets in rotation, which together exceed L2_MULTIPLE times the L2 unless
        each is used once, replayed on an L2 that scratch memory was read through.
@@ -50,6 +50,7 @@ GRAPH_LAUNCHES = 50
 WARM_LAUNCHES = 50
 HOST_CALLS = 20
 LEADING_LAUNCHES = 16
+QUEUE_PLACES = 4
 LEAST_SETS = 5
 WARM_UP_S = 0.3
 JUDGED_ROUNDS = 3
@@ -393,7 +394,7 @@ class _Cold(_Queued):
     def _before(self, timed: Timed, place: int) -> None:
         self.device.evict_l2()
         timed.before(place)
-        self.device.launch_nothing(LEADING_LAUNCHES)
+        self.device.launch_nothing(LEADING_LAUNCHES + place % QUEUE_PLACES)
 
 
 class _Captured(_Queued):
