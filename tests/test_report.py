@@ -288,6 +288,15 @@ def test_hosts_whose_launches_lie_within_15_percent_of_the_next_are_of_one_kind(
     assert queries.launch_costs([replace(row(), floor={"cold": floor}) for floor in floors]) == [1.15, 1.6]
 
 
+def test_launches_by_two_clocks_are_of_one_host():
+    def timed(made, us):
+        return replace(made, floor={"cold": FloorRecord(launch_us=us, read_us=9.0)})
+
+    former = timed(by_former_clock(row()), 3.4)
+    assert queries.launch_costs([timed(row(), 2.8), former]) == [2.8]
+    assert queries.launch_costs([timed(row(), 2.8), former, timed(former, 4.4)]) == [3.4, 4.4]
+
+
 def test_what_broke_is_always_a_regression():
     broken = row(VECTOR, 1, None, status="wrong", message="NaN")
     assert regression.regressions(regression.changes([broken], [row(VECTOR, 1, 8.0)]), 1000)

@@ -80,8 +80,17 @@ def leading_timing(rows: Iterable[Row]) -> TimingName | None:
 
 def launch_costs(rows: Iterable[Row]) -> list[float]:
     """Microseconds that an empty launch takes, one figure a kind of host: the medians of groups that lie further apart
-    than LAUNCH_SPREAD."""
-    costs = sorted(row.floor["cold"].launch_us for row in rows if "cold" in row.floor)
+    than LAUNCH_SPREAD. A former clock has other times on the same host: of several clocks that with the most kinds."""
+    by_clock: dict[str, list[float]] = {}
+    for row in rows:
+        if "cold" in row.floor:
+            procedure = row.timing["cold"].procedure if "cold" in row.timing else ""
+            by_clock.setdefault(procedure, []).append(row.floor["cold"].launch_us)
+    return max((_grouped(sorted(costs)) for costs in by_clock.values()), key=len, default=[])
+
+
+def _grouped(costs: Sequence[float]) -> list[float]:
+    """The medians of groups that lie further apart than LAUNCH_SPREAD."""
     groups: list[list[float]] = []
     for cost in costs:
         if groups and cost <= groups[-1][-1] * LAUNCH_SPREAD:
