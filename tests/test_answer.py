@@ -161,7 +161,8 @@ def test_an_epilogue_is_another_kind_and_a_reference_of_another_run_is_named():
     assert found.elsewhere.contender == "torch/compile.default"
     said = "\n".join(screen(relu, found, None))
     assert "8.0 us, 1.50x torch.mm, then relu in torch." in said and "epilogue=Epilogue.RELU" in said
-    assert re.search(r"\n\nIn another run \(.*\):\nbest reference: torch/compile.default +1.20 \(", said)
+    title = rf"\n\nIn another run, {there[0].time[:10]} \(.*\):\n"
+    assert re.search(rf"{title}best reference: torch/compile.default +1.20 \(", said)
     assert answers.answer(ROUTER, files=files).elsewhere is None
 
 
@@ -222,7 +223,8 @@ def test_regimes_of_the_former_clock_are_named():
     other = replace(ROUTER, m=64)
     now, before = ([made(BASELINE, 12.0, problem), made(VECTOR, 8.0, problem)] for problem in (ROUTER, other))
     former = list(map(by_former_clock, before))
-    for there, told in ((before, ""), (former, " By the former clock (notes/method.md): old.")):
+    by_it = " By the former clock, whose cold times are longer (notes/method.md): old."
+    for there, told in ((before, ""), (former, by_it)):
         files = {Path("made/now.jsonl"): now, Path("made/before.jsonl"): there}
         found = [(name, answers.answer(problem, files=files)) for name, problem in (("new", ROUTER), ("old", other))]
         assert regimes_table(found).foot.endswith(f"bf16: new, old.{told}")
@@ -470,13 +472,22 @@ def test_why_counts_the_tiles_of_what_does_not_split(m, n, tiles):
     assert f"     Without split-K: 9.0 us, triton/data_parallel, {tiles} of C on 132 SMs." in said
 
 
+def test_whose_bits_stay_the_same_is_told_where_those_of_the_fastest_may_not():
+    atomic = msgspec.structs.replace(made("triton/atomic", 7.0), deterministic=False)
+    rows = [made(BASELINE, 12.0), atomic, made("cublaslt/best", 7.5), made(VECTOR, 8.0), made("tilus/cluster", 9.0)]
+    told = "Its bits may differ from run to run; those of triton/decompose_k.vector do not, 8.0 us."
+    assert told in said_of(*rows).splitlines()
+    assert "bits" not in said_of(*rows[:1], *rows[2:]) and "bits" not in said_of(*rows[:3])
+
+
 def test_every_line_of_the_table_has_its_times_cublas():
     rows = [made(BASELINE, 12.0), kernel(VECTOR, 8.0, "parallel", 2), made("published_triton/decompose_k.first", 30.0)]
     found = answers.answer(ROUTER, files={Path("made/rows.jsonl"): rows})
     cells = {label: (us, times, config) for label, us, times, config in table(found, None)}
     assert cells["cuBLAS: torch/mm"] == ("12.0", "1.00", "")
     floor = rows[0].floor["cold"].read_us
-    assert cells["floor, reads the least bytes"] == (f"{floor:.1f}", f"{12.0 / floor:.2f}", "")
+    over = f"the fastest takes {8.0 / floor:.2f}x"
+    assert cells["floor, reads the least bytes"] == (f"{floor:.1f}", f"{12.0 / floor:.2f}", over)
     assert cells[f"best triton: {VECTOR}"][2] == "searched before the kernel changed"
     took = SearchRecord(tried=4, space=238, out_of_time=True, us=7.5, seconds=30.0, build_seconds=144.0)
     lead = msgspec.structs.replace(rows[1], config_source="tuned", search=took)
@@ -501,7 +512,7 @@ def test_what_torch_offers_stands_beside_the_answer_wherever_it_was_timed():
     files = {Path("h200/here.jsonl"): here, Path("h200/there.jsonl"): there, Path("h100/away.jsonl"): away}
     found = answers.answer(ROUTER, device="h200", files=files)
     assert dict(beside(found, None)) == {
-        "In another run (x its own cuBLAS):": [
+        f"In another run, {there[0].time[:10]} (x its own cuBLAS):": [
             ("best reference: torch/compile.default", "1.20 (1.19-1.21)"),
             (compiled, "0.75 (0.74-0.76)"),  # the device's own goes before a faster one
         ],
@@ -524,9 +535,10 @@ def test_references_that_do_not_claim_determinism_and_gave_equal_bits_stand_besi
     found = answers.answer(ROUTER, deterministic=True, files=files)
     assert found.fastest.contender == VECTOR and found.best_reference is None
     said = "determinism not claimed; equal bits seen"
+    elsewhere = f"In another run, {there[0].time[:10]} (x its own cuBLAS):"
     assert dict(beside(found, None)) == {
         "In this run (x its own cuBLAS):": [(f"cublaslt/best: {said}", "2.00 (1.98-2.02)")],
-        "In another run (x its own cuBLAS):": [(f"torch/custom_op.fused: {said}", "1.20 (1.19-1.21)")],
+        elsewhere: [(f"torch/custom_op.fused: {said}", "1.20 (1.19-1.21)")],
     }
     assert beside(found, "triton") == []
     assert answers.answer(ROUTER, files=files).unclaimed == ()
@@ -625,7 +637,7 @@ def test_the_very_sizes_with_other_flags_answer_where_nothing_near_was_recorded(
         taken, found = answers.answered(silu, files=files)
         assert found.fastest.problem.name == relu.name  # fused as well, so that cuBLAS takes a second launch
         said = "\n".join(screen(taken, found, None, silu))
-        assert "The call has that layout and your epilogue." in " ".join(said.split())
+        assert "The call is for that layout, with your epilogue." in " ".join(said.split())
         assert "    y = torch.nn.functional.silu(torch.mm(x, weight))\n" in said and "then relu in torch" in said
     files[Path("made/near.jsonl")] = [made(name, 9.0, replace(asked, m=32)) for name in (BASELINE, VECTOR)]
     assert answers.answered(asked, files=files)[0] is asked

@@ -111,6 +111,14 @@ class Answer:
         others = (row for row in self.rows if row.protocol == lead.protocol and row.language != lead.language)
         return next(filter(is_kernel, others), None) if is_kernel(lead) else None
 
+    @property
+    def deterministic(self) -> Row | None:
+        """The fastest kernel whose bits are the same in every run; None where the fastest is it, or is no kernel."""
+        lead = self.fastest
+        if not is_kernel(lead) or lead.deterministic:
+            return None
+        return next((row for row in self.rows if is_kernel(row) and row.deterministic), None)
+
     def best_of(self, language: str) -> Row | None:
         return next((row for row in self.rows if written_in(row) == language), None)
 

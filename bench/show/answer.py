@@ -31,7 +31,7 @@ NOT_NEAR = "No recorded shape is near yours: --measure, on a GPU, times it. The 
 # By whether the very sizes were recorded so, or others near them.
 INSTEAD = tuple(
     f"No shape near yours is recorded with {{asked}}. {what} recorded with {{flags}}, and this is its answer. "
-    "The call has that layout and your epilogue."
+    "The call is for that layout, with your epilogue."
     for what in ("One near it is", "Yours is")
 )
 OTHER_COPIES = "Your rows are copied {yours} bytes at a time, the recorded ones {there} (notes/cliffs.md)."
@@ -108,7 +108,7 @@ def narrow_head_lines(problem: Product, answer: Answer) -> Iterator[str]:
 
 
 def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
-    """The fastest, and those that it does not lead: a line each."""
+    """The fastest, those that it does not lead, and whose bits stay the same: a line each."""
     fastest, baseline = answer.fastest, answer.baseline
     of_torch = _in_torch(problem)
     if is_torch(fastest):
@@ -121,6 +121,8 @@ def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
     if joint:
         more = f" and {len(joint) - MOST_NAMED} more" if len(joint) > MOST_NAMED else ""
         yield f"No lead over {', '.join(map(_named, joint[:MOST_NAMED]))}{more} ({_noise(answer, joint)})."
+    if (sure := answer.deterministic) is not None:
+        yield f"Its bits may differ from run to run; those of {_named(sure)} do not, {answer.us(sure):.1f} us."
 
 
 def _noise(answer: Answer, joint: Sequence[Row]) -> str:
@@ -218,7 +220,8 @@ def cells(answer: Answer, language: str | None) -> list[tuple[str, str, str, str
             times = "1.00" if row is baseline else _times(answer, row)
             made.append((label, f"{answer.us(row):.1f}", times, _config(row)))
     floor = baseline.floor[answer.timing].read_us
-    made.append(("floor, reads the least bytes", f"{floor:.1f}", f"{answer.us(baseline) / floor:.2f}", ""))
+    over = f"the fastest takes {answer.us(answer.fastest) / floor:.2f}x"
+    made.append(("floor, reads the least bytes", f"{floor:.1f}", f"{answer.us(baseline) / floor:.2f}", over))
     asked = [name for name in answer.untimed if language in (None, name)]
     return [*made, *((f"{name}: not timed with this clock", "", "", "") for name in asked)]
 
@@ -235,7 +238,7 @@ def beside(answer: Answer, language: str | None) -> list[tuple[str, list[tuple[s
             title = "In this run"
         else:
             device = row.environment.device
-            title = "In another run" if device == fastest.environment.device else f"On {device}"
+            title = f"In another run, {row.time[:10]}" if device == fastest.environment.device else f"On {device}"
         found[f"{title} (x its own cuBLAS):"].append((label, _times(answer, row)))
     return list(found.items())
 
@@ -441,8 +444,12 @@ def call_lines(problem: Product, row: Row) -> Iterator[str]:
     if is_kernel(row) and quantized:
         yield "    laid_out = lay_out(weight)  # once; of a common.quantization.GPTQWeight"
     if is_kernel(row) or is_torch(row):
-        weight = "  # a common.quantization.GPTQWeight" if quantized and is_torch(row) else ""
-        yield f"    y = {expression(problem, row)}{weight}"
+        said = ""
+        if quantized and is_torch(row):
+            said = "  # a common.quantization.GPTQWeight"
+        elif is_kernel(row) and not quantized:
+            said = "   # under torch.no_grad(): no backward"
+        yield f"    y = {expression(problem, row)}{said}"
     elif written_in(row) not in LANGUAGES:
         yield f"    {row.contender}: see notes/references.md"
     if quantized or problem.fields["layout"] != "nk" or epilogue == "scale" or is_torch(row):

@@ -68,7 +68,7 @@ def _former(found: Sequence[tuple[str, Answer]]) -> str:
         for regime, answer in found
         if answer.fastest.timing[answer.timing].by_former_clock
     )
-    return f" By the former clock (notes/method.md): {', '.join(names)}." if names else ""
+    return f" By the former clock, whose cold times are longer (notes/method.md): {', '.join(names)}." if names else ""
 
 
 def _foot(found: Sequence[Answer], in_brackets: str = "", baselines: str = "") -> str:

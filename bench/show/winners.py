@@ -12,6 +12,8 @@ from triton_vs_tilus.bench.rows.row import ProblemRecord, Row
 from triton_vs_tilus.bench.show.tables import MARKS, Table, extent, mark_fastest, naming, source_of, speedup_cell
 from triton_vs_tilus.common.kernel import LANGUAGES
 
+FORMER = "‡"  # after a problem that was timed by the former clock
+
 
 def winners_table(rows: Sequence[Row], title: str) -> Table:
     """A line per problem and language, of what was timed together, the fastest of all marked; the baseline has only its
@@ -41,10 +43,10 @@ def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -
     what is named is not among the answer's joint fastest.
     """
     bests = [f"best of {language.value}, x cuBLAS" for language in LANGUAGES]
-    header = ["M x N x K", "where", "take", *bests, "lead of the\nlanguage, %"]
+    header = ["M x N x K", "where", "take", *bests, "tilus over\ntriton, x"]
     foot = "Cold L2, median. x cuBLAS: speed over torch.mm; with ReLU over torch.mm plus a launch of ReLU; for w4a16 "
-    foot += "over torch.mm on the dequantized weight. Lead: the language with the higher mean over the other's fastest "
-    foot += "kernel at each problem. "
+    foot += "over torch.mm on the dequantized weight. tilus over triton: the speed of its fastest kernel at each "
+    foot += "problem over that of the other's; above 1 tilus is the faster. "
     foot += "*Either*: no lead beyond intervals and run-to-run noise"
     timing = recorded[0].timing
     known = [between_runs([answer.fastest]).get(timing) for answer in recorded]
@@ -55,20 +57,28 @@ def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -
             f"up to {most} %" if least == most else f"at most {least} to {most} %, by problem and how they were timed"
         )
     foot += ". torch.mm: no kernel is faster in the geometric mean."
+    if any(map(_is_former, (answer for answers in rules for answer in answers))):
+        foot += f" {FORMER}: in part or whole by the former clock, whose cold times are longer (method.md)."
     of_files: dict[Path, list[ProblemRecord]] = defaultdict(list)
     for answer in recorded:
         of_files[answer.file].append(answer.fastest.problem)
-    lines = [[*_where(answers, of_files[answers[0].file]), *_rule(answers)] for answers in rules]
+    lines = []
+    for answers in rules:
+        name, where = _where(answers, of_files[answers[0].file])
+        lines.append([f"{name} {FORMER}" if any(map(_is_former, answers)) else name, where, *_rule(answers)])
     return Table("which kernel, when", header, lines, foot=foot)
 
 
+def _is_former(answer: Answer) -> bool:
+    return answer.fastest.timing[answer.timing].by_former_clock
+
+
 def _rule(answers: Sequence[Answer]) -> list[str]:
-    """What to take, the best of each language, and the lead over the other language's fastest at each problem."""
+    """What to take, the best of each language, and the speed of tilus' fastest over Triton's at each problem."""
     bests = {language: _best(answers, language.value) for language in LANGUAGES}
     first, second = sorted(bests.values(), key=lambda rows: -_mean(answers, rows))
     others = [answer.best_of(second[0].language) for answer in answers]
     faced = [(answer, row, other) for answer, row, other in zip(answers, first, others, strict=True) if other]
-    shares = [answer.us(other) / answer.us(row) - 1 for answer, row, other in faced]
     names = list(dict.fromkeys(rows[0].contender.partition("/")[2] for rows in (first, second)))
     ties = sum(not leads(row, other, answer.timing) for answer, row, other in faced)
     if _mean(answers, first) <= 1:
@@ -84,7 +94,9 @@ def _rule(answers: Sequence[Answer]) -> list[str]:
     cells = [
         f"{rows[0].contender.partition('/')[2]}, {extent(_speeds(answers, rows), '.2f')}" for rows in bests.values()
     ]
-    return [take, *cells, extent([100 * share for share in shares], ".1f")]
+    both = [(answer, answer.best_of("tilus"), answer.best_of("triton")) for answer in answers]
+    over = [answer.us(triton) / answer.us(tilus) for answer, tilus, triton in both if tilus and triton]
+    return [take, *cells, extent(over, ".2f")]
 
 
 def _refuse_slower(answers: Sequence[Answer], named: Sequence[Row]) -> None:
