@@ -172,7 +172,9 @@ def choose(
         kernel = by_name[name]
         if _wins(name, shared_neighbours, shared) and _is_eligible(kernel, problem, deterministic):
             config = _config(kernel, problem, shared, slug)
-            if _wins(name, neighbours, problem) and kernel.roundings(config) == 1:  # no less exact than torch.mm
+            if kernel.roundings(config) > 1:  # less exact than torch.mm
+                continue
+            if _wins(name, neighbours, problem):
                 return replace(of_torch, kernel=kernel, config=config, us=here["us"][name])
             break
     return replace(of_torch, why=f"no kernel is known to win: {where}")

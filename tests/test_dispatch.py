@@ -209,6 +209,10 @@ def test_what_is_rounded_more_than_once_or_stands_for_a_comparison_is_not_taken(
     others = replace(kernel, roundings=lambda config: 2), replace(kernel, tuned_as="triton/last_arriver")
     taken = [choose([each], ROUTER, "h200", measured=[here]).kernel for each in (kernel, *others)]
     assert taken == [kernel, None, None]
+    (second,) = (kernel for kernel in KERNELS["triton"] if kernel.full_name == DETERMINISTIC)
+    here = measured(ROUTER, **{FASTER: 5.0, DETERMINISTIC: 6.0})
+    for other in others:  # the next one may have won, too
+        assert choose([other, second], ROUTER, "h200", measured=[here]).kernel is second
 
 
 def test_up_to_64_tokens_what_is_smaller_than_the_measured_is_one_unit_away_at_most():
