@@ -22,7 +22,7 @@ from triton_vs_tilus.bench.rows.answers import (
     written_in,
 )
 from triton_vs_tilus.bench.rows.row import LANGUAGES, TEMPERATURES, Row
-from triton_vs_tilus.common.distance import bytes_of_copies
+from triton_vs_tilus.common.distance import WIDEST, bytes_of_copies
 
 MOST_NAMED = 4  # of those that the fastest does not lead
 LEAST_WIDTH = 16  # characters of a column that is wrapped
@@ -35,6 +35,7 @@ INSTEAD = tuple(
     for what in ("One near it is", "Yours is")
 )
 OTHER_COPIES = "Your rows are copied {yours} bytes at a time, the recorded ones {there} (notes/cliffs.md)."
+SAME_COPIES = "Rows are copied {bytes} bytes at a time there, as yours (notes/cliffs.md)."
 UNPACKED = (
     "Most tiles unpack the weight once per {rows} rows of A: {yours}x at your M, {there}x at the recorded M "
     "(notes/w4a16.md)."
@@ -172,6 +173,8 @@ def _where(problem: Product, answer: Answer) -> Iterator[str]:
     yours, there = bytes_of_copies(problem.fields), bytes_of_copies(record.fields)
     if yours != there:
         yield OTHER_COPIES.format(yours=yours, there=there)
+    elif yours < WIDEST:
+        yield SAME_COPIES.format(bytes=yours)
     yours, there = (-(-m // ROWS_UNPACKED) for m in (problem.fields["m"], record.m))
     if record.op == W4A16 and yours != there:
         yield from wrap(UNPACKED.format(rows=ROWS_UNPACKED, yours=yours, there=there), WIDTH)
