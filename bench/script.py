@@ -18,9 +18,14 @@ def _interrupted(*_: object) -> None:
 
 signal.signal(signal.SIGINT, _interrupted)
 if importlib.util.find_spec("triton_vs_tilus") is None:
+    installed = CHECKOUT / ".venv" / "bin" / "python"  # by README's first command
+    if installed.exists() and Path(sys.prefix) != CHECKOUT / ".venv":
+        instead = f"{installed} {' '.join(sys.argv)}"
+    else:
+        constraints = CHECKOUT / "constraints.txt"
+        instead = f"{sys.executable} -m pip install --constraint {constraints} --editable {CHECKOUT}"
     print(
-        f"{NAME}: error: the package triton_vs_tilus is not installed in {sys.prefix}: "
-        f"{sys.executable} -m pip install --editable {CHECKOUT}",
+        f"{NAME}: error: the package triton_vs_tilus is not installed in {sys.prefix}: {instead}",
         file=sys.stderr,
     )
     sys.exit(2)

@@ -2,9 +2,11 @@
 
 import importlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -115,13 +117,31 @@ COMMANDS = sorted(path.stem for path in ROOT.glob("bench/*.py") if "Parser(__doc
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_that_is_not_installed_says_how_to_install_it(command):
-    """Without site-packages there is no triton_vs_tilus."""
-    script = ROOT / "bench" / f"{command}.py"
+    said = not_installed(ROOT / "bench" / f"{command}.py")
+    assert said.startswith(f"{command}.py: error: the package triton_vs_tilus is not installed in ")
+    assert said.endswith(f" {ROOT}\n") or said.endswith(f".venv/bin/python {ROOT}/bench/{command}.py\n")
+
+
+def test_who_installed_by_readme_and_takes_another_python_is_told_which_has_it(tmp_path):
+    (tmp_path / "bench").mkdir()
+    for name in ("script.py", "answer.py"):
+        shutil.copy(ROOT / "bench" / name, tmp_path / "bench")
+    script = tmp_path / "bench" / "answer.py"
+    said = not_installed(script, "16x256x7168")
+    install = f"{sys.executable} -m pip install --constraint {tmp_path}/constraints.txt --editable {tmp_path}"
+    assert said.endswith(f": {install}\n")
+    there = tmp_path / ".venv" / "bin" / "python"
+    there.parent.mkdir(parents=True)
+    there.touch()
+    assert not_installed(script, "16x256x7168").endswith(f": {there} {script} 16x256x7168\n")
+
+
+def not_installed(script: Path, *words: str) -> str:
+    """What it says without site-packages, where there is no triton_vs_tilus."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    made = subprocess.run([sys.executable, "-S", str(script)], capture_output=True, text=True, env=environment)
-    assert made.returncode == 2 and made.stdout == ""
-    assert made.stderr.startswith(f"{command}.py: error: the package triton_vs_tilus is not installed in ")
-    assert made.stderr.endswith(f"-m pip install --editable {ROOT}\n") and made.stderr.count("\n") == 1
+    made = subprocess.run([sys.executable, "-S", script, *words], capture_output=True, text=True, env=environment)
+    assert made.returncode == 2 and made.stdout == "" and made.stderr.count("\n") == 1
+    return made.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS)
