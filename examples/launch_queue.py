@@ -5,8 +5,8 @@
 The router's product at T = 16, the weight stored [N, K], by an empty launch, kernels of one and of two launches, and
 torch.mm; each between two events. First as many calls as a turn of the clock has, behind one delay: by place, the last
 one has nothing behind it. L2 is read out before the first, and the sets of operands rotate; workspace and code stay in
-L2. Then calls alone behind a delay of their own, after L2 was read out and some empty launches: a call of two launches
-takes longer at one place in four of the queue, and by the number of launches between, calls have one place or all.
+L2. Then calls alone behind a delay of their own, after L2 was read out and some empty launches: the second launch of a
+call may begin later at one place in four of the queue; by the number of launches between, calls have one place or all.
 """
 
 import argparse

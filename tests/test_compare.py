@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from made_rows import FP32, VECTOR, row
+from made_rows import FP32, VECTOR, by_former_clock, row
 from msgspec.structs import replace
 from said import on_stderr
 
@@ -374,6 +374,9 @@ def test_hosts_of_different_launch_cost_are_not_mixed():
     measuring_run._check_host([], other)
     with pytest.raises(measuring_run.JournalError, match=r"an empty launch takes 2\.0 and 2\.6 us"):
         measuring_run._check_host(held, other)
+    measuring_run._check_host([], by_former_clock(other))
+    with pytest.raises(measuring_run.JournalError, match="the journal's rows are of another clock: "):
+        measuring_run._check_host(held, by_former_clock(other))
 
 
 @pytest.mark.parametrize(("ranks", "code"), [(1, 2), (2, 1)])

@@ -4,8 +4,9 @@ cold   GPU time of one launch with nothing of it in L2, be it data, workspace or
        times the L2 is read before. An event pair stands around the launch, enqueued behind a delay on the GPU, long
        enough that no host gap falls between the events. Nothing follows in the queue but the copy of the result: a
        launch takes longer while the GPU fetches what is queued behind it. LEADING_LAUNCHES empty ones and up to three
-       more go before, so that the calls of a turn have each place in four: at one of them the second launch of a call
-       takes longer (notes/method.md). The argument sets rotate, on from one contender to the next.
+       more go before, so that the calls of a turn, 8 or more, have each place in four of the queue: at one of them the
+       second launch of a call may begin later (notes/method.md). The argument sets rotate, on from one contender to the
+       next.
 graph  GPU time of one of the launches that follow one another as in a decode step: captured in a CUDA graph,
        GRAPH_LAUNCHES of them over the argument sets in rotation, which together exceed L2_MULTIPLE times the L2 unless
        each is used once, replayed on an L2 that scratch memory was read through.

@@ -230,8 +230,11 @@ def _check_alike(rows: Sequence[Row], options: Options) -> None:
 
 
 def _check_host(held: Sequence[Row], row: Row) -> None:
-    """Raises JournalError for a row of a host whose empty launch takes otherwise than where the others were measured:
-    every figure holds one."""
+    """Raises JournalError for a row of another clock, or of a host whose empty launch takes otherwise than where the
+    others were measured: every figure holds one."""
+    clocks = {each.timing["cold"].procedure for each in (*held, row) if "cold" in each.timing}
+    if held and len(clocks) > 1:
+        raise JournalError(f"--resume: the journal's rows are of another clock: {' and '.join(sorted(clocks))}")
     costs = launch_costs([*held, row])
     if held and len(costs) > 1:
         both = " and ".join(f"{us:.1f}" for us in costs)

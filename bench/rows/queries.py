@@ -80,7 +80,8 @@ def leading_timing(rows: Iterable[Row]) -> TimingName | None:
 
 def launch_costs(rows: Iterable[Row]) -> list[float]:
     """Microseconds that an empty launch takes, one figure a kind of host: the medians of groups that lie further apart
-    than LAUNCH_SPREAD. A former clock has other times on the same host: of several clocks that with the most kinds."""
+    than LAUNCH_SPREAD. By another clock the same host has another time, so hosts are compared within a clock: of
+    several clocks that with the most kinds."""
     by_clock: dict[str, list[float]] = {}
     for row in rows:
         if "cold" in row.floor:

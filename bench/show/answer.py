@@ -123,7 +123,8 @@ def head_lines(problem: Product, answer: Answer) -> Iterator[str]:
         more = f" and {len(joint) - MOST_NAMED} more" if len(joint) > MOST_NAMED else ""
         yield f"No lead over {', '.join(map(_named, joint[:MOST_NAMED]))}{more} ({_noise(answer, joint)})."
     if (sure := answer.deterministic) is not None:
-        yield f"Its bits may differ from run to run; those of {_named(sure)} do not, {answer.us(sure):.1f} us."
+        same = f"those of {_named(sure)}, {answer.us(sure):.1f} us, do not"
+        yield f"Bits of {_named(fastest)} may differ from run to run; {same}."
 
 
 def _noise(answer: Answer, joint: Sequence[Row]) -> str:
@@ -223,8 +224,7 @@ def cells(answer: Answer, language: str | None) -> list[tuple[str, str, str, str
             times = "1.00" if row is baseline else _times(answer, row)
             made.append((label, f"{answer.us(row):.1f}", times, _config(row)))
     floor = baseline.floor[answer.timing].read_us
-    over = f"the fastest takes {answer.us(answer.fastest) / floor:.2f}x"
-    made.append(("floor, reads the least bytes", f"{floor:.1f}", f"{answer.us(baseline) / floor:.2f}", over))
+    made.append(("floor, reads the least bytes", f"{floor:.1f}", f"{answer.us(baseline) / floor:.2f}", ""))
     asked = [name for name in answer.untimed if language in (None, name)]
     return [*made, *((f"{name}: not timed with this clock", "", "", "") for name in asked)]
 
@@ -310,7 +310,8 @@ def is_torch(row: Row) -> bool:
 
 
 def why_lines(answer: Answer) -> Iterator[str]:
-    """The reason, what goes without a split, how far that fills the GPU, and the note that has more."""
+    """The reason, what goes without a split, how far that fills the GPU, how far the floor is, and the note that has
+    more."""
     unsplit = answer.unsplit
     yield from reason_lines(answer)
     if unsplit is not None and unsplit.config is not None:
@@ -319,6 +320,8 @@ def why_lines(answer: Answer) -> Iterator[str]:
             f"     Without split-K: {answer.us(unsplit):.1f} us, {unsplit.contender}, "
             f"{tiles} {'tile' if tiles == 1 else 'tiles'} of C on {MULTIPROCESSORS} SMs."
         )
+    over = answer.us(answer.fastest) / answer.baseline.floor[answer.timing].read_us
+    yield f"     Its time over that of the floor, which only reads the least bytes: {over:.2f}x."
     yield f"     More: notes/{_note(answer)}.md"
 
 
@@ -440,6 +443,8 @@ def call_lines(problem: Product, row: Row) -> Iterator[str]:
     """Of the kernel itself; and of the one call that takes what is known to win."""
     quantized, epilogue = problem.op == W4A16, problem.fields.get("epilogue", "none")
     if is_kernel(row):
+        if not quantized:
+            yield "    # no backward: call it under torch.no_grad()"
         if epilogue != "none":
             yield "    from triton_vs_tilus.common.epilogue import Epilogue"
         names = "lay_out, matmul" if quantized else "matmul"
@@ -447,12 +452,8 @@ def call_lines(problem: Product, row: Row) -> Iterator[str]:
     if is_kernel(row) and quantized:
         yield "    laid_out = lay_out(weight)  # once; of a common.quantization.GPTQWeight"
     if is_kernel(row) or is_torch(row):
-        said = ""
-        if quantized and is_torch(row):
-            said = "  # a common.quantization.GPTQWeight"
-        elif is_kernel(row) and not quantized:
-            said = "   # under torch.no_grad(): no backward"
-        yield f"    y = {expression(problem, row)}{said}"
+        weight = "  # a common.quantization.GPTQWeight" if quantized and is_torch(row) else ""
+        yield f"    y = {expression(problem, row)}{weight}"
     elif written_in(row) not in LANGUAGES:
         yield f"    {row.contender}: see notes/references.md"
     if quantized or problem.fields["layout"] != "nk" or epilogue == "scale" or is_torch(row):

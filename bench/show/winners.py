@@ -45,8 +45,8 @@ def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -
     bests = [f"best of {language.value}, x cuBLAS" for language in LANGUAGES]
     header = ["M x N x K", "where", "take", *bests, "tilus over\ntriton, x"]
     foot = "Cold L2, median. x cuBLAS: speed over torch.mm; with ReLU over torch.mm plus a launch of ReLU; for w4a16 "
-    foot += "over torch.mm on the dequantized weight. tilus over triton: the speed of its fastest kernel at each "
-    foot += "problem over that of the other's; above 1 tilus is the faster. "
+    foot += "over torch.mm on the dequantized weight. tilus over triton: speed of tilus' fastest kernel over "
+    foot += "Triton's at each problem; above 1 tilus is faster. "
     foot += "*Either*: no lead beyond intervals and run-to-run noise"
     timing = recorded[0].timing
     known = [between_runs([answer.fastest]).get(timing) for answer in recorded]
