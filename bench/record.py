@@ -46,7 +46,8 @@ Asked = dict[tuple[str, str], tuple["Problem", "Kernel"]]  # by the names of pro
 def parser() -> Parser:
     parser = Parser(__doc__)
     parser.add_argument("name", nargs="*", help="of a file under bench/results, without its ending (default: all)")
-    listed = "the files (with their commands, if named), how many rows are recorded, and how many have a former config"
+    listed = "the files (with their commands, if named), how many rows are recorded, and how many have a former config "
+    listed += "or are by the former clock"
     parser.add_argument("--list", action="store_true", help=listed)
     return parser
 
@@ -255,11 +256,15 @@ def _list(names: Sequence[str]) -> "Table":
         for path, rows in queries.recorded(name).items():
             slug = path.parent.name
             known = [(row, asked[key]) for row in rows if (key := (row.problem.name, row.contender)) in asked]
-            former = sum(_has_former_config(row, *launched, slug) for row, launched in known)
-            count = f"{len(rows)} of {len(asked)} ({slug})"
-            by_device.append(f"{count}, {former} with a former config" if former else count)
+            told = [f"{len(rows)} of {len(asked)} ({slug})"]
+            if former := sum(_has_former_config(row, *launched, slug) for row, launched in known):
+                told.append(f"{former} with a former config")
+            if former := sum("cold" in row.timing and row.timing["cold"].by_former_clock for row in rows):
+                told.append(f"{former} by the former clock")
+            by_device.append(", ".join(told))
         lines.append([name, "; ".join(by_device) or "none"])
-    foot = "former config: table or kernel changed since, the command would take another. Commands: --list FILE"
+    foot = "former config: table or kernel changed since, the command would take another; former clock: cold times "
+    foot += "that do not compare with those of now. Commands: --list FILE"
     return tables.Table("recordings", ["file", "rows"], lines, foot=foot)
 
 

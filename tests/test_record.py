@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -252,6 +253,16 @@ def test_the_list_counts_rows_whose_config_the_command_would_not_take(monkeypatc
     asked = len(record._asked("router-nk"))
     assert f"3 of {asked} (made-up), 1 with a former config" in said(split=8)
     assert "(made-up) " in said(split=4) and "(made-up)," not in said(split=4)
+
+
+def test_the_list_counts_rows_of_the_former_clock(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(queries, "RESULTS", tmp_path)
+    file = Journal(tmp_path / "made-up" / "router-nk.jsonl")
+    for made in (made_rows.row("torch/mm"), made_rows.by_former_clock(made_rows.row("triton/atomic"))):
+        file.append(made)
+    assert run_command(record.main, ["--list", "router-nk"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"2 of \d+ \(made-up\)(, \d with a former config)?, 1 by the former clock ", said)
 
 
 def test_the_list_leaves_out_what_the_command_cannot_ask_for_here(monkeypatch, tmp_path, capsys):
