@@ -36,7 +36,8 @@ def _skinny(sizes: Sequence[tuple[int, int]], kind: str) -> str:
     return " ".join(f"--problem {m}x{m}x{k}-{kind}" for m, k in sizes)
 
 
-# By the name of the file: what compare.py is called with.
+# By the name of the file: what compare.py is called with. Of 20 rounds intervals are narrower than what two runs differ
+# by (notes/method.md).
 RECORDINGS = {
     "router-nk": "--workload router --timing cold,graph,warm --rounds 40",
     "router-kn": "--workload router --layout kn --timing cold,graph --rounds 40",
@@ -74,21 +75,21 @@ RECORDINGS = {
     "square-tutorial-nk": f"--workload square-tutorial --layout nk {_SQUARE}",
     "semaphore-splits": f"--shape 16x256x7168 {_splits('semaphore.fp32', (1, 2, 3, 4, 6, 8))}",
     **{
-        name: f"--workload {name} --timing cold,graph --rounds 40"
+        name: f"--workload {name} --timing cold,graph --rounds 20"
         for name in (
             *("or_reduce-int64", "or_reduce-int32", "or_reduce-ragged", "or_reduce-control"),
             *("w4a16-square", "w4a16-llama", "w4a16-tokens", "w4a16-kinds", "w4a16-bf16"),
         )
     },
     "w4a16-splits": (
-        f"--workload w4a16-square {_splits('w4a16.atomic', (1, 2, 4, 8, 16))} --timing cold,graph --rounds 40"
+        f"--workload w4a16-square {_splits('w4a16.atomic', (1, 2, 4, 8, 16))} --timing cold,graph --rounds 20"
     ),
     # Few rows by the large squares; warps that share K among the kernels, and whom a user would take instead.
     "w4a16-grid": " ".join(
         [
             *(f"--problem w4a16-{m}x{n}x{n}-fp16-g128" for m in (1, 2, 4, 8, 16) for n in (4096, 8192, 16384)),
             _only("triton/w4a16", "tilus/w4a16", "humming/w4a16"),
-            "--timing cold,graph --rounds 40",
+            "--timing cold,graph --rounds 20",
         ]
     ),
     # Whom a user would take instead, at every T.
@@ -100,7 +101,7 @@ RECORDINGS = {
             _only("flashinfer", "cute_dsl", "helion"),
             _IN_TORCH,
             _only("sliced_k.fma", "decompose_k.vector_pdl", "triton/cluster", "tilus/cluster"),
-            "--timing cold,graph,warm --rounds 40",
+            "--timing cold,graph,warm --rounds 20",
         ]
     ),
     # One row of A, where Inductor writes a reduction: beside the pair's, in one run.
@@ -112,7 +113,7 @@ RECORDINGS = {
         [
             f"--workload router --tokens 1,16,64,256,1024 {_REFERENCES}",
             _only("sliced_k.fma"),
-            "--timing cold,graph --rounds 40",
+            "--timing cold,graph --rounds 20",
         ]
     ),
     # Explicit against explicit: Gluon and tilus, beside Triton.
@@ -128,11 +129,11 @@ RECORDINGS = {
         [
             "--workload router --tokens 1,4,16 --out-dtype fp32",
             _only("flashinfer", "cute_dsl", "sliced_k", "decompose_k.vector", "atomic"),
-            "--timing cold,graph --rounds 40",
+            "--timing cold,graph --rounds 20",
         ]
     ),
     **{
-        f"skinny-{suite}-references": f"{_skinny(_CORNERS, kind)} {_REFERENCES} --timing cold,graph --rounds 40"
+        f"skinny-{suite}-references": f"{_skinny(_CORNERS, kind)} {_REFERENCES} --timing cold,graph --rounds 20"
         for suite, kind in zip(_SKINNY, ("bf16-kn-relu", "bf16-kn", "fp16-kn", "fp32-kn"), strict=True)
     },
     # What the study holds its kernels against, and no search makes: on all of its shapes.
@@ -168,7 +169,7 @@ RECORDINGS = {
         [
             *(_skinny(_MODES, kind) for kind in ("bf16-kn-relu", "bf16-kn", "fp32-kn")),
             _only("torch/decompose_k"),
-            "--timing cold --rounds 40",
+            "--timing cold --rounds 20",
         ]
     ),
     # By T the study has custom-op autotuning for each T and, dispatched over ranges of M, one graph for all.
@@ -214,7 +215,7 @@ RECORDINGS = {
                 f"--workload or_reduce-{suite}",
                 _only(*(f"{language}/or_reduce.{kind}" for language in _IN_TRITON for kind in kinds)),
                 *(_only(f"published_triton/or_reduce.{kind}") for kind in in_large_tiles),
-                "--timing cold,graph --rounds 40",
+                "--timing cold,graph --rounds 20",
             ]
         )
         for suite, kinds, in_large_tiles in (
@@ -227,10 +228,10 @@ RECORDINGS = {
         [
             f"--workload w4a16-square {_PAPER}",
             _only(*(f"published_triton/w4a16.splitk@s{split}" for split in (1, 2, 4, 8, 16))),
-            "--timing cold,graph --rounds 40",
+            "--timing cold,graph --rounds 20",
         ]
     ),
-    f"w4a16-llama{PUBLISHED}": f"--workload w4a16-llama {_PAPER} --timing cold,graph --rounds 40",
+    f"w4a16-llama{PUBLISHED}": f"--workload w4a16-llama {_PAPER} --timing cold,graph --rounds 20",
     # Where Inductor has one template with ReLU in its store, as the study shows it: K is small. And at a deep K.
     "template-published": " ".join(
         [
@@ -241,7 +242,7 @@ RECORDINGS = {
                 "torch/compile.triton_templates",
                 "data_parallel",
             ),
-            "--timing cold,graph --rounds 40",
+            "--timing cold,graph --rounds 20",
         ]
     ),
     # K with few powers of two, and so with few even bands, beside one with many; ours cut K into uneven ones.
@@ -250,7 +251,7 @@ RECORDINGS = {
             *(f"--shape {m}x{m}x{k}" for m in (16, 64) for k in (8192, 8200, 10248, 12296)),
             "--layout kn --dtype bf16",
             _only("published_triton/decompose_k.first", "published_triton/decompose_k.optimized", "decompose_k.vector"),
-            "--timing cold,graph --rounds 40",
+            "--timing cold,graph --rounds 20",
         ]
     ),
     # What generators write, and what the gate says of it: casts around cuBLAS, sizes as constants, sums in C's dtype.

@@ -817,6 +817,18 @@ def test_searches_are_told_of_the_shipped_table(monkeypatch, tmp_path):
     assert docs.searches("h200").lines == [[VECTOR, "2", "8 of 18", "2.5", "7", "0"]]
 
 
+def test_half_the_width_of_intervals_is_a_share_of_the_speed_up_and_leaves_the_baseline_out(results, tmp_path):
+    beside = Journal(tmp_path / "results" / "h200" / "router-wide.jsonl")
+    for made in (row(BASELINE, 1, 10.0), row(VECTOR, 1, 5.0), row(FP32, 1, 5.0)):
+        low, high = {VECTOR: (1.8, 2.2), FP32: (1.98, 2.04)}.get(made.contender, (0.5, 1.5))
+        cold = replace(made.timing["cold"], speedup_low=low, speedup_high=high)
+        beside.append(replace(made, timing={**made.timing, "cold": cold}))
+    assert docs.half_interval("router-wide", "*", VECTOR) == ["10.00 % in the median, of 1"]
+    assert docs.half_interval("router-wide", "1x*", f"{VECTOR},tilus/*") == ["5.75 % in the median, of 2"]
+    with pytest.raises(ValueError, match="nothing of torch/mm was timed on"):
+        docs.half_interval("router-wide", "*", BASELINE)
+
+
 def test_how_far_two_files_lie_apart_counts_equal_configs_alone(results, tmp_path):
     beside = Journal(tmp_path / "results" / "h200" / "router-again.jsonl")
     for made in router_rows():

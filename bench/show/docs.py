@@ -65,6 +65,7 @@ the fastest on each problem:
     <!-- lines:kernels_tilus/wgmma.py stages WgmmaProduct -->
                                                      lines of code of these functions and classes together
     <!-- reran:router-nk * again/router-nk -->  how far speed-ups of the same configs lie apart in two files
+    <!-- interval:router-nk@graph * */atomic -->    half the width of the intervals of speed-ups, of all that is named
 
 each up to its end, <!-- /results --> and so on. The name is that of a file under bench/results, of every device, or
 DEVICE:FILE of one; of counters and stages, in folders of these names there; of code and lines, its path.
@@ -113,7 +114,7 @@ MARKED = re.compile(
     re.DOTALL,
 )
 WITHIN_A_LINE = re.compile(
-    r"(<!-- (launch|us|beyond|uj|times|mean|ahead|reran|longer|same|lines):(\S+)((?: (?!-->)\S+)*) -->)"
+    r"(<!-- (launch|us|beyond|uj|times|mean|ahead|reran|interval|longer|same|lines):(\S+)((?: (?!-->)\S+)*) -->)"
     r"[^\n]*?(<!-- /\2 -->)"
 )
 FORMATTING = ("# fmt: off", "# fmt: on")
@@ -471,6 +472,26 @@ def reran(name: str, problems: str, other: str) -> list[str]:
     return told
 
 
+def half_interval(name: str, problems: str, contender: str) -> list[str]:
+    """Half the width of the intervals of speed-ups, as a share of them, of all contenders that the patterns name
+    (separated by commas): '0.22 % in the median, of 275', of every device. Raises ValueError where none was timed."""
+    file, timing = _file_and_timing(name)
+    told = []
+    for rows in _recorded("figures", file).values():
+        named = [
+            row.timing[timing]
+            for row in queries.contending(queries.passed(rows, timing))
+            if not row.is_baseline
+            and any(fnmatchcase(row.problem.name, pattern) for pattern in problems.split(","))
+            and any(fnmatchcase(row.contender, pattern) for pattern in contender.split(","))
+        ]
+        if not named:
+            raise ValueError(f"interval:{name}: nothing of {contender} was timed on {problems}")
+        halves = [(each.speedup_high - each.speedup_low) / 2 / each.speedup for each in named]
+        told.append(f"{median(halves):.2%} in the median, of {len(halves)}".replace("%", " %"))
+    return told
+
+
 def longer(name: str, problem: str, other: str, contender: str) -> list[str]:
     """How many times as long each contender that the patterns name (separated by commas) takes on one problem as on
     another: '1.00 to 1.58, 1.04 in the median, of 12', of every device. Raises ValueError where none was timed on
@@ -524,6 +545,7 @@ FIGURES: dict[str, Callable[..., list[str]]] = {
     "mean": averaged,
     "ahead": ahead,
     "reran": reran,
+    "interval": half_interval,
     "longer": longer,
     "same": at_one_config,
 }
