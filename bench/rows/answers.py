@@ -112,6 +112,10 @@ class Answer:
         return next(filter(is_kernel, others), None) if is_kernel(lead) else None
 
     @property
+    def by_former_clock(self) -> bool:
+        return self.fastest.timing[self.timing].by_former_clock
+
+    @property
     def deterministic(self) -> Row | None:
         """The fastest kernel whose bits are the same in every run; None where the fastest is it, or is no kernel."""
         lead = self.fastest

@@ -149,7 +149,7 @@ def _noise(answer: Answer, joint: Sequence[Row]) -> str:
 def source_line(answer: Answer) -> str:
     fastest = answer.fastest
     rows = f"{answer.file.parent.name}/{answer.file.name}, {fastest.problem.name}"
-    clock = ", by the former clock" if fastest.timing[answer.timing].by_former_clock else ""
+    clock = ", by the former clock" if answer.by_former_clock else ""
     return f"Rows: {rows}, {fastest.environment.device}, {fastest.time[:10]}{clock}."
 
 
@@ -320,8 +320,8 @@ def why_lines(answer: Answer) -> Iterator[str]:
             f"     Without split-K: {answer.us(unsplit):.1f} us, {unsplit.contender}, "
             f"{tiles} {'tile' if tiles == 1 else 'tiles'} of C on {MULTIPROCESSORS} SMs."
         )
-    over = answer.us(answer.fastest) / answer.baseline.floor[answer.timing].read_us
-    yield f"     Its time over that of the floor, which only reads the least bytes: {over:.2f}x."
+    if (over := answer.fastest.timing[answer.timing].times_floor) is not None:
+        yield f"     Its time over that of the floor, which only reads the least bytes: {over:.2f}x."
     yield f"     More: notes/{_note(answer)}.md"
 
 

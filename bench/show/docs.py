@@ -294,8 +294,7 @@ def _answers(what: str, device: str, rule: str) -> list[Answer]:
     named = [
         problem
         for problem in problems
-        if isinstance(problem, Matmul | W4A16Matmul)
-        and any(fnmatchcase(problem.name, pattern) for pattern in patterns.split(","))
+        if isinstance(problem, Matmul | W4A16Matmul) and _is_named(problem.name, patterns)
     ]
     if not named:
         raise ValueError(f"{what}:{device}: no matmul of {file} is {patterns}")
@@ -462,7 +461,7 @@ def reran(name: str, problems: str, other: str) -> list[str]:
     6.1 % at most, of 252', of every device. Raises ValueError where there are none."""
     told = []
     for path, rows in _recorded("figures", name).items():
-        asked = [row for row in rows if any(fnmatchcase(row.problem.name, pattern) for pattern in problems.split(","))]
+        asked = [row for row in rows if _is_named(row.problem.name, problems)]
         found = queries.apart(asked, queries.rows_of(path.parent / f"{other}.jsonl"))
         shares = [share for (timing, _), apart in found.items() if timing == "cold" for share in apart]
         if not shares:
@@ -481,9 +480,7 @@ def half_interval(name: str, problems: str, contender: str) -> list[str]:
         named = [
             row.timing[timing]
             for row in queries.contending(queries.passed(rows, timing))
-            if not row.is_baseline
-            and any(fnmatchcase(row.problem.name, pattern) for pattern in problems.split(","))
-            and any(fnmatchcase(row.contender, pattern) for pattern in contender.split(","))
+            if not row.is_baseline and _is_named(row.problem.name, problems) and _is_named(row.contender, contender)
         ]
         if not named:
             raise ValueError(f"interval:{name}: nothing of {contender} was timed on {problems}")
@@ -501,9 +498,7 @@ def longer(name: str, problem: str, other: str, contender: str) -> list[str]:
     for rows in _recorded("figures", file).values():
         us: dict[str, dict[str, float]] = {problem: {}, other: {}}
         for row, pattern in product(queries.contending(queries.passed(rows, timing)), us):
-            if fnmatchcase(row.problem.name, pattern) and any(
-                fnmatchcase(row.contender, of) for of in contender.split(",")
-            ):
+            if fnmatchcase(row.problem.name, pattern) and _is_named(row.contender, contender):
                 if row.contender in us[pattern]:
                     raise ValueError(f"longer:{name}: {pattern} names several problems")
                 us[pattern][row.contender] = row.timing[timing].median_us
@@ -525,8 +520,7 @@ def at_one_config(name: str, problems: str, kernels: str) -> list[str]:
         found = matrix.matched(rows, timing)
         found = found[found.config != "own"]
         named = [
-            fnmatchcase(f"{line.kernel}@{line.config}", kernels)
-            and any(fnmatchcase(line.problem, pattern) for pattern in problems.split(","))
+            fnmatchcase(f"{line.kernel}@{line.config}", kernels) and _is_named(line.problem, problems)
             for line in found.itertuples()
         ]
         ratios = found.ratio[named]
@@ -563,6 +557,11 @@ def _ratios(name: str, problems: str, contender: str, other: str) -> list[list[f
     return [[ratio(*pair) for pair in pairs] for pairs in _rows(file, timing, problems, contender, other)]
 
 
+def _is_named(name: str, patterns: str) -> bool:
+    """Whether one of the patterns, separated by commas, names it."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns.split(","))
+
+
 def _file_and_timing(name: str) -> tuple[str, TimingName]:
     file, _, named = name.partition("@")
     for timing in TIMINGS:
@@ -583,7 +582,7 @@ def _rows(name: str, timing: TimingName, problems: str, *contenders: str) -> lis
     for rows in _recorded("figures", name).values():
         measured: dict[str, dict[tuple[str, str], list[Row]]] = {}
         for row in sorted(queries.passed(rows, timing), key=lambda row: row.time):
-            if any(fnmatchcase(row.problem.name, pattern) for pattern in problems.split(",")):
+            if _is_named(row.problem.name, problems):
                 measured.setdefault(row.problem.name, {}).setdefault(row.measurement, []).append(row)
         if not measured:
             raise ValueError(f"{name}: no problem is {problems}")

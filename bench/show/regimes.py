@@ -63,11 +63,7 @@ def _marked(answer: Answer, row: Row) -> str:
 
 def _former(found: Sequence[tuple[str, Answer]]) -> str:
     """Which were timed by the former clock: their times do not compare with the others'."""
-    names = dict.fromkeys(
-        regime or answer.fastest.problem.name
-        for regime, answer in found
-        if answer.fastest.timing[answer.timing].by_former_clock
-    )
+    names = dict.fromkeys(regime or answer.fastest.problem.name for regime, answer in found if answer.by_former_clock)
     return f" By the former clock, whose cold times are longer (notes/method.md): {', '.join(names)}." if names else ""
 
 

@@ -57,7 +57,7 @@ def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -
             f"up to {most} %" if least == most else f"at most {least} to {most} %, by problem and how they were timed"
         )
     foot += ". torch.mm: no kernel is faster in the geometric mean."
-    if any(map(_is_former, (answer for answers in rules for answer in answers))):
+    if any(answer.by_former_clock for answers in rules for answer in answers):
         foot += f" {FORMER}: in part or whole by the former clock, whose cold times are longer (method.md)."
     of_files: dict[Path, list[ProblemRecord]] = defaultdict(list)
     for answer in recorded:
@@ -65,12 +65,9 @@ def rules_table(rules: Sequence[Sequence[Answer]], recorded: Sequence[Answer]) -
     lines = []
     for answers in rules:
         name, where = _where(answers, of_files[answers[0].file])
-        lines.append([f"{name} {FORMER}" if any(map(_is_former, answers)) else name, where, *_rule(answers)])
+        mark = f" {FORMER}" if any(answer.by_former_clock for answer in answers) else ""
+        lines.append([name + mark, where, *_rule(answers)])
     return Table("which kernel, when", header, lines, foot=foot)
-
-
-def _is_former(answer: Answer) -> bool:
-    return answer.fastest.timing[answer.timing].by_former_clock
 
 
 def _rule(answers: Sequence[Answer]) -> list[str]:
