@@ -39,10 +39,10 @@ def _skinny(sizes: Sequence[tuple[int, int]], kind: str) -> str:
 # By the name of the file: what compare.py is called with. Of 20 rounds intervals are narrower than what two runs differ
 # by (notes/method.md).
 RECORDINGS = {
-    "router-nk": "--workload router --timing cold,graph,warm --rounds 40",
-    "router-kn": "--workload router --layout kn --timing cold,graph --rounds 40",
+    "router-nk": "--workload router --timing cold,graph,warm --rounds 20",
+    "router-kn": "--workload router --layout kn --timing cold,graph --rounds 20",
     # On a GPU that takes what was not searched on it from a stand-in (common/tuned.py).
-    "router-other-gpu": "--workload router --timing cold,graph,warm --rounds 40",
+    "router-other-gpu": "--workload router --timing cold,graph,warm --rounds 20",
     "router-costs": "--shape 16x256x7168 --timing graph,host --energy",  # what a launch takes of host and power
     **{
         f"router-matched-{layout}": f"--workload router --tokens 1,16,64,1024 --layout {layout} --matched --rounds 20 "
