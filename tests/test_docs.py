@@ -161,6 +161,7 @@ def test_a_line_tells_what_an_empty_launch_took(results, tmp_path):
         (f"us:router-nk@warm 64x* {VECTOR}", "6.0"),
         (f"beyond:router-nk * {VECTOR}", "3.00 to 7.00"),  # floor/read takes 5 us
         (f"beyond:router-nk@warm 64x* {VECTOR}", "1.00"),
+        (f"floors:router-nk * {VECTOR}", "1.60 to 2.40"),
         ("beyond:router-nk 64x* 1.25", "3.00"),  # torch.mm takes 10 us
         (f"times:router-nk@warm 64x* {VECTOR} {BASELINE}", "0.83"),
         (f"uj:router-nk 64x* {VECTOR}", "120"),

@@ -53,6 +53,7 @@ the fastest on each problem:
     <!-- us:router-nk 32x* tilus/cluster -->         the cold time, from the least to the most
     <!-- beyond:router-nk@warm 32x* tilus/cluster --> its time less that of floor/read, in us
     <!-- beyond:router-nk 32x* 1.4 -->               likewise of a kernel 1.4 times as fast as the baseline
+    <!-- floors:router-nk 32x* tilus/cluster -->     how many times as long as floor/read it takes
     <!-- times:router-nk 32x* tilus/* torch/mm -->   how many times as fast the first is as the second
     <!-- mean:models 16x* torch/linear.* torch/mm --> the geometric mean of these
     <!-- us:linear-costs@host 1x* torch/mm -->       by another timing than cold
@@ -114,7 +115,7 @@ MARKED = re.compile(
     re.DOTALL,
 )
 WITHIN_A_LINE = re.compile(
-    r"(<!-- (launch|us|beyond|uj|times|mean|ahead|reran|interval|longer|same|lines):(\S+)((?: (?!-->)\S+)*) -->)"
+    r"(<!-- (launch|us|beyond|floors|uj|times|mean|ahead|reran|interval|longer|same|lines):(\S+)((?: (?!-->)\S+)*) -->)"
     r"[^\n]*?(<!-- /\2 -->)"
 )
 FORMATTING = ("# fmt: off", "# fmt: on")
@@ -436,6 +437,16 @@ def beyond(name: str, problems: str, contender: str) -> list[str]:
     ]
 
 
+def floors(name: str, problems: str, contender: str) -> list[str]:
+    """How many times as long as floor/read the contender takes: '1.20 to 1.36'; otherwise as `taken`."""
+    file, timing = _file_and_timing(name)
+    found = _rows(file, timing, problems, contender)
+    return [
+        tables.extent([row.timing[timing].median_us / row.floor[timing].read_us for (row,) in each], ".2f")
+        for each in found
+    ]
+
+
 def spent(name: str, problems: str, contender: str) -> list[str]:
     """The energy of a launch, in microjoules of the whole GPU: '1178'; otherwise as `taken`. Raises ValueError where it
     was not measured."""
@@ -534,6 +545,7 @@ def at_one_config(name: str, problems: str, kernels: str) -> list[str]:
 FIGURES: dict[str, Callable[..., list[str]]] = {
     "us": taken,
     "beyond": beyond,
+    "floors": floors,
     "uj": spent,
     "times": timed,
     "mean": averaged,
