@@ -80,7 +80,10 @@ def lines(together: Sequence[Timed], device: DeviceClock) -> list[str]:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("there is no CUDA device; the launches are timed on one")
     device = torch.device("cuda", torch.cuda.current_device())
     clock, slug = clock_of(device), tuned.slug_of(device)
     together = []

@@ -765,6 +765,15 @@ def test_of_two_measurements_the_one_with_more_searched_configs_answers():
     assert answers.answer(ROUTER, files=files).file.name == "borrowed.jsonl"
 
 
+def test_of_two_measurements_the_one_of_the_present_clock_answers():
+    present = [made(BASELINE, 12.0), made(VECTOR, 8.0)]
+    former = [by_former_clock(of) for of in (made(BASELINE, 12.0), made(VECTOR, 9.0), made("triton/atomic", 10.0))]
+    without_cold = [msgspec.structs.replace(of, timing={"warm": of.timing["warm"]}) for of in (*present, former[2])]
+    for others in (former, without_cold):
+        files = {Path("made/others.jsonl"): others, Path("made/present.jsonl"): present}
+        assert answers.answer(ROUTER, files=files, timing="warm").file.name == "present.jsonl"
+
+
 def test_of_two_measurements_alike_the_one_of_more_rounds_answers_and_is_chosen_by():
     many, few = ([made(BASELINE, 12.0), made(VECTOR, us), made("triton/atomic", 9.0)] for us in (8.0, 7.0))
     for one in few:

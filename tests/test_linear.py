@@ -168,16 +168,16 @@ def test_a_module_that_holds_it_is_copied_and_saved(package):
 
 
 @each_package
+@pytest.mark.parametrize("create_graph", [False, True])
 @pytest.mark.parametrize("activation", [None, "relu", "silu", "sigmoid"])
-def test_gradients_are_torchs(package, activation):
+def test_gradients_are_torchs(package, activation, create_graph):
     leaves = [tensor.requires_grad_() for tensor in tensors(2, 3, dtype=torch.float32)]
     expected = torch.nn.functional.linear(*leaves)
     expected = getattr(torch.nn.functional, activation)(expected) if activation else expected
     upstream = torch.randn_like(expected)
     theirs = torch.autograd.grad(expected, leaves, upstream)
-    for mine, other in zip(
-        torch.autograd.grad(package.linear(*leaves, activation), leaves, upstream), theirs, strict=True
-    ):
+    found = torch.autograd.grad(package.linear(*leaves, activation), leaves, upstream, create_graph=create_graph)
+    for mine, other in zip(found, theirs, strict=True):
         torch.testing.assert_close(mine, other)
 
 

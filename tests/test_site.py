@@ -7,6 +7,7 @@ from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
+from made_rows import by_former_clock
 
 from triton_vs_tilus.bench import answer as command
 from triton_vs_tilus.bench import site
@@ -979,8 +980,10 @@ def test_a_file_is_named_by_what_it_holds():
     ((path, rows),) = queries.recorded("router-nk").items()
     assert page.title(path, rows) == "[T, 7168] @ [7168, 256], bf16, weight stored [N, K], H200 (router-nk)"
     assert page.labels(rows) == ("T", [str(m) for m in sorted({row.problem.m for row in rows})])
+    former = [by_former_clock(row) for row in rows if "cold" in row.timing]
+    assert page.title(path, former).endswith("H200 (router-nk, cold by the former clock)")
     ((path, rows),) = queries.recorded("w4a16-llama").items()
-    assert page.title(path, rows) == "[M, K] @ [K, N] of 4 bits, fp16, H200 (w4a16-llama)"
+    assert page.title(path, rows).startswith("[M, K] @ [K, N] of 4 bits, fp16, H200 (w4a16-llama")
     assert "1x4096x11008" in page.labels(rows)[1]
 
 

@@ -250,7 +250,7 @@ def nearest(
 
     asked = problem.fields
 
-    def rank(candidate: Candidate) -> tuple[bool, int, int, int, int, str]:
+    def rank(candidate: Candidate) -> tuple[bool, bool, int, int, int, int, str]:
         return candidate[1][0].problem.dtype == asked["dtype"], *weight(candidate)
 
     apart = [(gap(candidate[1][0].problem.fields, asked), candidate) for candidate in answering(found)]
@@ -384,13 +384,15 @@ def flags_of(problem: Product) -> str | None:
     return " ".join([*flags, *["--dtype fp32"] * (fields["dtype"] == "fp32")])
 
 
-def weight(candidate: Candidate) -> tuple[int, int, int, int, str]:
-    """What decides between two candidates that are equally near: the numbers of kernels, of those whose configs were
-    searched, of contenders, and of rounds; then the time."""
+def weight(candidate: Candidate) -> tuple[bool, int, int, int, int, str]:
+    """What decides between two candidates that are equally near: whether cold by the present clock; then the numbers of
+    kernels, of those whose configs were searched, of contenders, and of rounds; then the time."""
     kernels = list(filter(is_kernel, candidate[1]))
     searched = sum(not row.not_searched for row in kernels)
-    rounds = max(of.rounds for of in candidate[1][0].timing.values())
-    return len(kernels), searched, len(candidate[1]), rounds, max(row.time for row in candidate[1])
+    timing = candidate[1][0].timing
+    present = "cold" in timing and not timing["cold"].by_former_clock
+    rounds = max(of.rounds for of in timing.values())
+    return present, len(kernels), searched, len(candidate[1]), rounds, max(row.time for row in candidate[1])
 
 
 def files_by_problem(files: Files) -> dict[str, Path]:
@@ -402,7 +404,7 @@ def files_by_problem(files: Files) -> dict[str, Path]:
         for name, together in queries.by_problem(queries.timed_together(alone, queries.leading_timing(alone))).items():
             found[name].append((path, together))
 
-    def rank(candidate: Candidate) -> tuple[bool, int, int, int, int, str]:
+    def rank(candidate: Candidate) -> tuple[bool, bool, int, int, int, int, str]:
         return "cold" in candidate[1][0].timing, *weight(candidate)
 
     return {name: max(of_name, key=rank)[0] for name, of_name in found.items()}

@@ -27,7 +27,7 @@ from triton_vs_tilus.bench.show.claims.claim import VERDICTS
 from triton_vs_tilus.bench.show.claims.tables import recorded_table
 from triton_vs_tilus.bench.show.mechanisms import SURE, drawing, mechanisms, needs
 from triton_vs_tilus.bench.show.pairs import STEPS, Pair, pairs
-from triton_vs_tilus.bench.show.tables import JOINT, UNSEARCHED, Table, config_text, kind_of, naming
+from triton_vs_tilus.bench.show.tables import JOINT, UNSEARCHED, Table, clock_text, config_text, kind_of, naming
 from triton_vs_tilus.bench.show.versions import versions_table
 from triton_vs_tilus.common.chain import Chain
 from triton_vs_tilus.common.distance import OTHER_ROWS, WIDEST
@@ -181,7 +181,7 @@ def _name(path: Path) -> str:
 
 def title(path: Path, rows: Sequence[Row]) -> str:
     """What a file holds: '[T, 7168] @ [7168, 256], bf16, weight stored [N, K], H200 (router-nk)'. Sizes that its
-    problems do not share are letters."""
+    problems do not share are letters. Also how many of its rows are cold by the former clock."""
     problems = {row.problem.name: row.problem for row in rows}.values()
     sizes = {name: {getattr(problem, name) for problem in problems} for name in "mnk"}
     m, n, k = (str(next(iter(values))) if len(values) == 1 else name.upper() for name, values in sizes.items())
@@ -193,7 +193,7 @@ def title(path: Path, rows: Sequence[Row]) -> str:
     }
     kinds = dict.fromkeys(kind_of(problem) for problem in problems)
     what = naming(rows)[0] or ", ".join([of_op[rows[0].problem.op], *(kinds if len(kinds) == 1 else ())])
-    return f"{what}, {_device(rows)} ({path.stem})"
+    return f"{what}, {_device(rows)} ({path.stem}{clock_text(rows)})"
 
 
 def _device(rows: Sequence[Row]) -> str:

@@ -562,11 +562,11 @@ def source_of(
         devices.append(", ".join(parts))
     days = sorted({row.time[:10] for row in rows})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    clock = _clock_text(rows) if timing in (None, "cold") else ""
+    clock = clock_text(rows) if timing in (None, "cold") else ""
     return f"Recorded on {'; '.join(dict.fromkeys(devices))}, {when}{clock}{_hosts_text(rows)}"
 
 
-def _clock_text(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage] | Sequence[Verdict]) -> str:
+def clock_text(rows: Sequence[Row] | Sequence[Launch] | Sequence[Stage] | Sequence[Verdict]) -> str:
     """Whether cold times are of the former clock, where there are any."""
     timings = [row.timing["cold"] for row in rows if isinstance(row, Row | Stage) and "cold" in row.timing]
     former = sum(timing.by_former_clock for timing in timings)
