@@ -38,9 +38,13 @@ def chosen_config(kernel: Kernel, problem: Problem, config: Config | None, devic
     if config is not None:
         check_config(kernel, config)
     with on(device):  # which may be of another capability than the current one
-        if reason := kernel.supports(problem, config):
+        reason = kernel.supports(problem, config)
+        if config is None and reason is None:
+            config = tuned.pick(kernel, problem, tuned.slug_of(device))[0]
+            reason = kernel.supports(problem, config)
+        if reason is not None:
             raise ValueError(f"config is {config}; {reason}" if config else reason)
-        return tuned.pick(kernel, problem, tuned.slug_of(device))[0] if config is None else config
+        return config
 
 
 def cached_launch(

@@ -118,15 +118,16 @@ def check_config(kernel: Kernel, config: Config) -> None:
 
 
 def check_plain(**tensors: Tensor | None) -> None:
-    """Raises ValueError for a tensor whose memory does not hold its numbers as they are: sparse, a negated view or a
-    conjugate one, on a device without memory (meta), or without memory of its own (torch's zero tensors, tensors around
-    others); and as `check_no_gradient`."""
+    """Raises ValueError for a tensor whose memory does not hold its numbers as they are: sparse, nested, a negated view
+    or a conjugate one, on a device without memory (meta), or without memory of its own (torch's zero tensors, tensors
+    around others); and as `check_no_gradient`."""
     check_no_gradient(**tensors)
     for name, tensor in tensors.items():
         if tensor is None:
             continue
-        if tensor.layout is not torch.strided:
-            raise ValueError(f"{name} has layout {tensor.layout}; accepted: torch.strided")
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            layout = f"{'nested, ' * tensor.is_nested}{tensor.layout}"
+            raise ValueError(f"{name} has layout {layout}; accepted: torch.strided")
         if tensor.is_neg() or tensor.is_conj():
             raise ValueError(f"{name} is a view that negates as it is read; accepted: {name}.resolve_neg()")
         if tensor.device.type not in ("cuda", "cpu"):

@@ -247,7 +247,7 @@ def pick(kernel: Kernel, problem: Problem, slug: str) -> tuple[Config, Source]:
 
     'tuned'      searched for this very problem on this device
     'nearest'    searched for the nearest problem that is not FAR and whose config this one can run on, or on a stand-in
-    'heuristic'  the kernel's own rule, where neither exists
+    'heuristic'  the kernel's own rule, where neither exists; the first config of its space where that one cannot run
     """
     return _first_that_runs(kernel, problem, slug, nearest(kernel, problem, slug))
 
@@ -267,7 +267,10 @@ def _first_that_runs(kernel: Kernel, problem: Problem, slug: str, known: Iterabl
             continue
         if distance(key, entry.problem) <= FAR and kernel.supports(problem, entry.config) is None:
             return entry.config, "tuned" if own else "nearest"
-    return kernel.default_config(problem), "heuristic"
+    rule = kernel.default_config(problem)
+    if kernel.supports(problem, None) is None and kernel.supports(problem, rule) is not None:
+        rule = next(iter(kernel.configs(problem)), rule)
+    return rule, "heuristic"
 
 
 def _known(kernel: Kernel, key: dict[str, Any], entry: Entry, slug: str) -> Known | None:

@@ -68,6 +68,11 @@ BAD = {
         ValueError,
         "b is on meta; accepted: a CUDA device, or a CPU",
     ),
+    "a nested": (
+        lambda d: {"a": torch.nested.nested_tensor([tensor(M, K, device=d)])},
+        ValueError,
+        "a has layout nested, torch.strided; accepted: torch.strided",
+    ),
     "b sparse": (
         lambda d: {"b": tensor(K, N, device=d).to_sparse()},
         ValueError,

@@ -12,11 +12,12 @@ import pytest
 import torch
 from matmul_cases import lacks
 
+from triton_vs_tilus import kernels_tilus, kernels_triton
 from triton_vs_tilus.bench import contenders
 from triton_vs_tilus.bench.ops import OPS
 from triton_vs_tilus.bench.references import cublaslt
 from triton_vs_tilus.bench.rows.environment import environment
-from triton_vs_tilus.common import tuned
+from triton_vs_tilus.common import call, tuned
 from triton_vs_tilus.common.epilogue import Epilogue
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.w4a16 import W4A16Matmul
@@ -33,6 +34,33 @@ def picked(problem: Matmul, slug: str = "some-gpu") -> tuple[int, str]:
     """The split of the config that a lookup finds, and how it was found."""
     config, source = tuned.pick(KERNEL, problem, slug)
     return config.split_k, source
+
+
+BY_RULE = [
+    *(Matmul(7, n, k, layout=layout) for n in (1, 2, 3) for k in (1, 1024, 4096) for layout in Layout),
+    *(Matmul(m, 32, 256, torch.float32) for m in (1, 64)),
+    W4A16Matmul(1, 64, 256),
+    W4A16Matmul(65, 512, 8192),
+]
+
+
+@pytest.mark.parametrize("name", [kernel.full_name for kernel in (*kernels_triton.KERNELS, *kernels_tilus.KERNELS)])
+def test_without_a_table_a_config_that_runs_is_found(name, tuned_tables):
+    """The rule of thumb's, or another where that one cannot run."""
+    kernel = contenders.find(name)
+    tuned.refresh()
+    for problem in (problem for problem in BY_RULE if problem.op == kernel.op):
+        if kernel.supports(problem, None) is None:
+            config, source = tuned.pick(kernel, problem, "some-gpu")
+            assert source == "heuristic" and kernel.supports(problem, config) is None, problem
+
+
+def test_a_problem_for_which_no_config_runs_is_refused(tuned_tables):
+    kernel = contenders.find("tilus/decompose_k.vector")
+    problem = Matmul(1, 1, 2**31 - 1)
+    assert kernel.supports(problem, None) is None and not kernel.configs(problem)
+    with pytest.raises(ValueError, match=r"config is .*; a strip of 8 rows and 1 columns is not shared evenly"):
+        call.chosen_config(kernel, problem, None, torch.device("cpu"))
 
 
 def test_exact_nearest_and_heuristic(tuned_tables):
