@@ -37,7 +37,7 @@ def _skinny(sizes: Sequence[tuple[int, int]], kind: str) -> str:
 
 
 # By the name of the file: what compare.py is called with. Of 20 rounds intervals are narrower than what two runs differ
-# by (notes/method.md).
+# by (notes/method.md). The router's rows of 2026-11-30 and before have 40.
 RECORDINGS = {
     "router-nk": "--workload router --timing cold,graph,warm --rounds 20",
     "router-kn": "--workload router --layout kn --timing cold,graph --rounds 20",

@@ -30,7 +30,7 @@ _calls: dict[tuple[Any, ...], Call] = {}
 
 
 def chosen_config(kernel: Kernel, problem: Problem, config: Config | None, device: torch.device) -> Config:
-    """The config given, or for None the tuned one of this device.
+    """The config given, or for None that of `tuned.pick` for this device.
 
     Raises as common.checks.check_config, and ValueError for a problem that the kernel cannot run, or cannot on this
     config.
@@ -42,6 +42,8 @@ def chosen_config(kernel: Kernel, problem: Problem, config: Config | None, devic
         if config is None and reason is None:
             config = tuned.pick(kernel, problem, tuned.slug_of(device))[0]
             reason = kernel.supports(problem, config)
+            if reason is not None:
+                raise ValueError(f"no config runs; the rule of thumb's, {config}: {reason}")
         if reason is not None:
             raise ValueError(f"config is {config}; {reason}" if config else reason)
         return config

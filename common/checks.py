@@ -125,9 +125,10 @@ def check_plain(**tensors: Tensor | None) -> None:
     for name, tensor in tensors.items():
         if tensor is None:
             continue
-        if tensor.layout is not torch.strided or tensor.is_nested:
-            layout = f"{'nested, ' * tensor.is_nested}{tensor.layout}"
-            raise ValueError(f"{name} has layout {layout}; accepted: torch.strided")
+        if tensor.is_nested:
+            raise ValueError(f"{name} is nested; accepted: a tensor of one shape")
+        if tensor.layout is not torch.strided:
+            raise ValueError(f"{name} has layout {tensor.layout}; accepted: torch.strided")
         if tensor.is_neg() or tensor.is_conj():
             raise ValueError(f"{name} is a view that negates as it is read; accepted: {name}.resolve_neg()")
         if tensor.device.type not in ("cuda", "cpu"):

@@ -39,6 +39,7 @@ def picked(problem: Matmul, slug: str = "some-gpu") -> tuple[int, str]:
 BY_RULE = [
     *(Matmul(7, n, k, layout=layout) for n in (1, 2, 3) for k in (1, 1024, 4096) for layout in Layout),
     *(Matmul(m, 32, 256, torch.float32) for m in (1, 64)),
+    Matmul(7, 1, 4096, epilogue=Epilogue.RELU),
     W4A16Matmul(1, 64, 256),
     W4A16Matmul(65, 512, 8192),
 ]
@@ -59,7 +60,7 @@ def test_a_problem_for_which_no_config_runs_is_refused(tuned_tables):
     kernel = contenders.find("tilus/decompose_k.vector")
     problem = Matmul(1, 1, 2**31 - 1)
     assert kernel.supports(problem, None) is None and not kernel.configs(problem)
-    with pytest.raises(ValueError, match=r"config is .*; a strip of 8 rows and 1 columns is not shared evenly"):
+    with pytest.raises(ValueError, match=r"no config runs; the rule of thumb's, .*: a strip of 8 rows and 1 columns"):
         call.chosen_config(kernel, problem, None, torch.device("cpu"))
 
 

@@ -3,7 +3,8 @@ in distributed shared memory, and a tile that TMA would load for several blocks 
 
     python tests/triton_across_blocks.py
 
-Prints, for each way to it, how often its PTX names a peer's shared memory, or a multicast, or what the compiler said.
+Prints, for each way to it, how often its PTX names a peer's shared memory, a multicast, or a barrier of the cluster; or
+what the compiler said.
 Each is compiled in a fork of this process, as the compiler may end the process that it runs in.
 """
 
@@ -43,13 +44,18 @@ def _sum_kernel(x_ptr, out_ptr, S: tl.constexpr, N: tl.constexpr):
 
 
 @triton.jit
-def _batched_dot_kernel(a_ptr, b_ptr, out_ptr, S: tl.constexpr):
-    """A dot for each of S bands of K, then their sum."""
+def _batched_dot_kernel(a_ptr, b_ptr, out_ptr, S: tl.constexpr, HALVES: tl.constexpr):
+    """A dot for each of S = 4 bands of K, then their sum; with HALVES of halves, whose elements are in one thread."""
     bands = tl.arange(0, S)[:, None, None] * 256
     rows, columns = tl.arange(0, 16)[None, :, None] * 16, tl.arange(0, 16)[None, None, :]
     acc = tl.dot(tl.load(a_ptr + bands + rows + columns), tl.load(b_ptr + bands + rows + columns))
     out_ptrs = out_ptr + tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
-    tl.store(out_ptrs, tl.sum(acc, axis=0))
+    if HALVES:
+        low, high = tl.split(acc.permute(1, 2, 0).reshape(16, 16, 2, 2))
+        low, high = tl.split(low + high)
+        tl.store(out_ptrs, low + high)
+    else:
+        tl.store(out_ptrs, tl.sum(acc, axis=0))
 
 
 @triton.jit
@@ -75,7 +81,12 @@ FP32, BF16 = torch.float32, torch.bfloat16
 TILE = TensorDescriptor(MockTensor(BF16), [128, 8192], [8192, 1], [128, 64])
 WAYS = {
     "tl.sum": lambda options: _sum_kernel.warmup(FP32, FP32, S=BLOCKS, N=N, **options),
-    "batched tl.dot, tl.sum": lambda options: _batched_dot_kernel.warmup(BF16, BF16, FP32, S=BLOCKS, **options),
+    "batched tl.dot, tl.sum": lambda options: _batched_dot_kernel.warmup(
+        BF16, BF16, FP32, S=BLOCKS, HALVES=False, **options
+    ),
+    "batched tl.dot, sums of halves": lambda options: _batched_dot_kernel.warmup(
+        BF16, BF16, FP32, S=BLOCKS, HALVES=True, **options
+    ),
     "tl.dot of tiles that TMA loads": lambda options: _described_dot_kernel.warmup(
         TILE, TILE, FP32, 8192, BLOCK=128, STEP=64, **options | {"num_ctas": 2}
     ),
@@ -96,7 +107,8 @@ def compile_for_hopper(way: str) -> None:
     loads = re.findall(r"cp\.async\.bulk\.tensor\S*shared::cluster", ptx)
     reads = ptx.count("mapa") + ptx.count("shared::cluster") - len(loads)
     multicasts = ptx.count("multicast::cluster")
-    print(f"reads {reads} times, multicasts {multicasts} times, has {ptx.count('wgmma.mma_async')} wgmma")
+    meetings, products = ptx.count("barrier.cluster.arrive"), ptx.count("wgmma.mma_async")
+    print(f"reads {reads} times, multicasts {multicasts} times, meets {meetings} times, has {products} wgmma")
 
 
 def _compile_into(file: int, way: str) -> None:
@@ -113,7 +125,7 @@ def outcome(way: str) -> str:
         process.join()
         output.seek(0)
         lines = output.read().splitlines()
-    reported = [line for line in lines if any(word in line for word in ("reads", "Assertion", "error:"))]
+    reported = [line for line in lines if re.search("^reads |Assertion|error:", line)]
     return (reported or lines)[0]
 
 

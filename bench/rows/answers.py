@@ -251,7 +251,7 @@ def nearest(
     asked = problem.fields
 
     def rank(candidate: Candidate) -> tuple[bool, bool, int, int, int, int, str]:
-        return candidate[1][0].problem.dtype == asked["dtype"], *weight(candidate)
+        return candidate[1][0].problem.dtype == asked["dtype"], *weight(candidate, timing)
 
     apart = [(gap(candidate[1][0].problem.fields, asked), candidate) for candidate in answering(found)]
     least = min(gap_of_one for gap_of_one, _ in apart)
@@ -384,14 +384,14 @@ def flags_of(problem: Product) -> str | None:
     return " ".join([*flags, *["--dtype fp32"] * (fields["dtype"] == "fp32")])
 
 
-def weight(candidate: Candidate) -> tuple[bool, int, int, int, int, str]:
-    """What decides between two candidates that are equally near: whether cold by the present clock; then the numbers of
-    kernels, of those whose configs were searched, of contenders, and of rounds; then the time."""
+def weight(candidate: Candidate, timing: TimingName) -> tuple[bool, int, int, int, int, str]:
+    """What decides between two candidates that are equally near: whether their times are by the present clock; then the
+    numbers of kernels, of those whose configs were searched, of contenders, and of rounds; then the time."""
     kernels = list(filter(is_kernel, candidate[1]))
     searched = sum(not row.not_searched for row in kernels)
-    timing = candidate[1][0].timing
-    present = "cold" in timing and not timing["cold"].by_former_clock
-    rounds = max(of.rounds for of in timing.values())
+    timings = candidate[1][0].timing
+    present = not timings[timing].by_former_clock
+    rounds = max(of.rounds for of in timings.values())
     return present, len(kernels), searched, len(candidate[1]), rounds, max(row.time for row in candidate[1])
 
 
@@ -405,7 +405,8 @@ def files_by_problem(files: Files) -> dict[str, Path]:
             found[name].append((path, together))
 
     def rank(candidate: Candidate) -> tuple[bool, bool, int, int, int, int, str]:
-        return "cold" in candidate[1][0].timing, *weight(candidate)
+        timings = candidate[1][0].timing
+        return "cold" in timings, *weight(candidate, "cold" if "cold" in timings else next(iter(timings)))
 
     return {name: max(of_name, key=rank)[0] for name, of_name in found.items()}
 

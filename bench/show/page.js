@@ -633,7 +633,7 @@ function matched() {
   const said = found.length && !found.some(chosen) ? "None of these matches the choice in the heat map." : none;
   $("matched-point").replaceChildren(element("p", { class: "small" }, said));
   $("matched-point").hidden = !found.length;
-  $("matched-of").textContent = found.length ? `A mark is a kernel on a problem, ${D.clocks[state.clock]}. Upward: tilus' speed over Triton's at one config, found for one of them. To the right: the same with a config for each; left out are kernels that have none of their own there. Rows of ${files.map((file) => file.title).join("; ")}.`
+  $("matched-of").textContent = found.length ? `A mark is a kernel on a problem, ${D.clocks[state.clock]}. Upward: tilus' speed over Triton's at one config, found for one of them. To the right: the same with a config for each. Kernels without a config of their own there are left out. Rows of ${files.map((file) => file.title).join("; ")}.`
     : $("unmatched").hidden ? "Nothing was recorded at one config by this clock." : "";
   if (!found.length) return $("scatter").replaceChildren();
   const at = found.map((line) => line[5]), own = found.map((line) => line[6]);

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
@@ -311,7 +312,7 @@ def _answers(answering: Files, files: Files, strings: _Strings) -> Iterator[tupl
                 for deterministic in (False, True):
                     languages = LANGUAGES if language is None else (language,)
                     found = answers.candidates(problem, clock, languages, deterministic, alike)
-                    found.sort(key=answers.weight, reverse=True)
+                    found.sort(key=partial(answers.weight, timing=clock), reverse=True)
                     records = [together[0].problem for _, together in answers.answering(found)]
                     made = []
                     for *sizes, dtype in dict.fromkeys((*record.shape, record.dtype) for record in records):
