@@ -187,7 +187,7 @@ def test_cold_refuses_contenders_of_different_rotations():
         time_together([contender(device, 5, sets=3), contender(device, 5, "other", sets=4)], "cold", 2, device)
 
 
-@pytest.mark.parametrize("bytes_per_set", [1, 1000, 60_000, 60_000_000, 10**12])
+@pytest.mark.parametrize("bytes_per_set", [1, 1000, 60_000, 20_000_000, 60_000_000, 10**12])
 def test_enough_sets_are_made_for_cold(bytes_per_set):
     count = clock.rotation_sets(bytes_per_set, 60_000_000)
     assert clock.LEAST_SETS <= count <= clock.GRAPH_LAUNCHES
