@@ -38,15 +38,14 @@ def chosen_config(kernel: Kernel, problem: Problem, config: Config | None, devic
     if config is not None:
         check_config(kernel, config)
     with on(device):  # which may be of another capability than the current one
-        reason = kernel.supports(problem, config)
-        if config is None and reason is None:
-            config = tuned.pick(kernel, problem, tuned.slug_of(device))[0]
-            reason = kernel.supports(problem, config)
-            if reason is not None:
-                raise ValueError(f"no config runs; the rule of thumb's, {config}: {reason}")
-        if reason is not None:
+        if reason := kernel.supports(problem, config):
             raise ValueError(f"config is {config}; {reason}" if config else reason)
-        return config
+        if config is not None:
+            return config
+        picked = tuned.pick(kernel, problem, tuned.slug_of(device))[0]
+        if reason := kernel.supports(problem, picked):
+            raise ValueError(f"no config runs; the rule of thumb's, {picked}: {reason}")
+        return picked
 
 
 def cached_launch(

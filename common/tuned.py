@@ -269,7 +269,7 @@ def _first_that_runs(kernel: Kernel, problem: Problem, slug: str, known: Iterabl
             return entry.config, "tuned" if own else "nearest"
     rule = kernel.default_config(problem)
     if kernel.supports(problem, None) is None and kernel.supports(problem, rule) is not None:
-        rule = next((one for one in kernel.configs(problem) if kernel.supports(problem, one) is None), rule)
+        rule = next(iter(kernel.configs(problem)), rule)  # all of them are supported
     return rule, "heuristic"
 
 

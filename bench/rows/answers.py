@@ -405,8 +405,9 @@ def files_by_problem(files: Files) -> dict[str, Path]:
             found[name].append((path, together))
 
     def rank(candidate: Candidate) -> tuple[bool, bool, int, int, int, int, str]:
-        timings = candidate[1][0].timing
-        return "cold" in timings, *weight(candidate, "cold" if "cold" in timings else next(iter(timings)))
+        timing = queries.leading_timing(candidate[1][:1])
+        assert timing is not None  # what answers was timed
+        return timing == "cold", *weight(candidate, timing)
 
     return {name: max(of_name, key=rank)[0] for name, of_name in found.items()}
 
