@@ -444,6 +444,7 @@ def launched(
         problem = w4a16_problem(a, weight, out, weight_type)
         stride_am = problem.k if problem.m == 1 else a.stride(0)
         stride_cm, stride_cn = (problem.n, 1) if out is None else out.stride()
+        stride_cm = problem.n * stride_cn if problem.m == 1 else stride_cm
         align_weight = min(map(alignment, weight.parts.values()))
         return problem, W4A16Places(stride_am, stride_cm, stride_cn, alignment(a), alignment(out), align_weight)
 
@@ -465,6 +466,9 @@ def checked(weight: GPTQWeight) -> GPTQWeight:
     parts = {"qweight": weight.qweight, "scales": weight.scales}
     if weight.qzeros is not None:
         parts["qzeros"] = weight.qzeros
+    for name, part in parts.items():
+        if not isinstance(part, Tensor):
+            raise TypeError(f"{name} is {type(part).__name__}; accepted: torch.Tensor")
     check_plain(**parts)
     for name, part in parts.items():
         accepted = DTYPES if name == "scales" else (torch.int32,)

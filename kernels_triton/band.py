@@ -124,7 +124,7 @@ def range_product(
             k_end - k_begin, BLOCK_K, SLICES, SHARE, EVEN_N, EVEN_K, UNITS,
         )
         # fmt: on
-        return tl.sum(sums, axis=0)
+        return sum_of_parts(sums.permute(1, 2, 0), SLICES, (BLOCK_M, BLOCK_N))
     n, k_end, stride_am, stride_bk, stride_bn = in_units(n, k_end, stride_am, stride_bk, stride_bn, UNITS)
     if SWAP:
         acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
@@ -266,6 +266,50 @@ def batched_product(
 
 
 @triton.jit
+def described_product(
+    a,
+    b,
+    pid_m,
+    pid_n,
+    band_steps,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLIT_K: tl.constexpr,
+    TMA: tl.constexpr,
+):
+    """fp32 [SPLIT_K, BLOCK_M, BLOCK_N]: the tile's products of all bands of K, a step of each at a time, whose sum is
+    the tile. a, b: the descriptors of `described`, of SPLIT_K bands; zero beyond the band and beyond the matrix."""
+    sums = tl.zeros((SPLIT_K, BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k_start in range(0, band_steps * BLOCK_K, BLOCK_K):
+        # B last: the compiler puts its transposition right behind it, and gives loads that follow each other one
+        # mbarrier, but two that have something between them one each.
+        a_tiles = a.load([0, pid_m * BLOCK_M, k_start])
+        if TMA == "nk":
+            b_tiles = b.load([0, pid_n * BLOCK_N, k_start]).permute(0, 2, 1)
+        else:
+            b_tiles = b.load([0, k_start, pid_n * BLOCK_N])
+        sums = tl.dot(a_tiles, b_tiles, sums, input_precision="ieee")
+    return sums
+
+
+@triton.jit
+def sum_of_parts(parts, PARTS: tl.constexpr, SHAPE: tl.constexpr):
+    """The sum of parts [..., PARTS], a power of two, over their last axis, by halves; as a tensor of SHAPE.
+
+    `tl.split` wants both halves in one thread. So the compiler moves all parts of an element to one thread, once, and
+    the sum is additions of registers. `tl.sum` would leave the parts of a batched product in their warps and blocks,
+    and go from these to lanes, to the sum and to the store, through shared memory each time, by a few registers a time.
+    """
+    LEVELS: tl.constexpr = PARTS.bit_length() - 1
+    parts = parts.reshape(SHAPE + (2,) * LEVELS)
+    for _ in tl.static_range(LEVELS):
+        low, high = tl.split(parts)
+        parts = low + high
+    return parts
+
+
+@triton.jit
 def step_product(a_tile, b_tile, acc, SWAP: tl.constexpr):
     """acc + a_tile @ b_tile, or with SWAP acc + its transpose, whose rows are the columns of C."""
     if SWAP:
@@ -276,9 +320,10 @@ def step_product(a_tile, b_tile, acc, SWAP: tl.constexpr):
 
 
 def described(
-    problem: Matmul, config: BandConfig, placement: Placement
+    problem: Matmul, config: BandConfig, placement: Placement, bands: int = 1
 ) -> dict[Slot, Callable[[Any], TensorDescriptor]]:
     """What makes TMA descriptors of A and B, of the tiles of `config.tma`; nothing where they are read by pointers.
+    bands: equal ones of K; more than 1 are the first dimension, and a tile has a step of each.
 
     Raises ValueError for tensors that TMA cannot address.
     """
@@ -289,17 +334,22 @@ def described(
         found = f"a has row stride {placement.stride_am}, alignment {placement.align_a}; b strides "
         found += f"{placement.in_strides[1:]}, alignment {placement.align_b}"
         raise ValueError(f"{found}; accepted: {accepted}")
+    band = problem.k // bands
     shape_b, strides_b, block_b = (
-        [problem.k, problem.n],
+        [band, problem.n],
         [*placement.in_strides[1:]],
         [config.block_k, config.block_n],
     )
     if problem.layout is Layout.NK:
         shape_b, strides_b, block_b = shape_b[::-1], strides_b[::-1], block_b[::-1]
-    of_a = [problem.m, problem.k], [placement.stride_am, 1], [config.block_m, config.block_k]
+    of_a = [[problem.m, band], [placement.stride_am, 1], [config.block_m, config.block_k]]
+    of_b = [shape_b, strides_b, block_b]
+    if bands > 1:
+        of_a = [[bands, *of_a[0]], [band, *of_a[1]], [bands, *of_a[2]]]
+        of_b = [[bands, *of_b[0]], [band * placement.stride_bk, *of_b[1]], [bands, *of_b[2]]]
     return {
         Slot.A: lambda a: TensorDescriptor(a, *of_a),
-        Slot.B: lambda b: TensorDescriptor(b, shape_b, strides_b, block_b),
+        Slot.B: lambda b: TensorDescriptor(b, *of_b),
     }
 
 

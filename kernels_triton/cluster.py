@@ -1,17 +1,20 @@
 """Split-K in a thread block cluster: the splits of a tile meet in distributed shared memory.
 
     rank s         partial_s[m, n] = sum over k in band s of A[m, k] * B[k, n]      in the registers of block s
-    all ranks      C[m, n] = epilogue(sum over r of partial_r[m, n])                through each other's shared memory
+    rank r         C[m, n] = epilogue(sum over s of partial_s[m, n])                for the rows m of its share, from
+                                                                                    the shared memory of all blocks
 
 Grid         (rows of tiles in a group, tiles of N, groups) programs of split_k blocks, each program a cluster
-Who sums     every block its band in fp32 registers; then the blocks of the cluster, as Triton lays out tl.sum
+Who sums     every block its band in fp32 registers; then every block its share of the tile's rows, over all ranks
 Deterministic yes: the compiler fixes the order of the sum
 Workspace    none; shared memory for the exchange
 Launches     1
 
-A program is a cluster (num_ctas = split_k). Its product has the bands of K as its batch, a band a block, and tl.sum
-over the batch reaches across the blocks: Triton 3.9 and newer compile that, with mma.sync. At most 8 blocks: the
-largest cluster that every device with clusters runs.
+A program is a cluster (num_ctas = split_k). Its product has the bands of K as its batch, a band a block, and the sum of
+the batch reaches across the blocks: Triton 3.9 and newer compile that, with mma.sync. TMA has the bands as a dimension;
+each block loads its own, for itself alone. At least two barriers of the cluster are left: partial sums are stored
+before peers read them, and read before their block exits. `sum_of_parts` has 2, large tiles of few bands up to 5;
+`tl.sum` over the batch has 4 to 26. At most 8 blocks: the largest cluster that every device with clusters runs.
 
 Source: CUTLASS' and quack's cluster reductions over distributed shared memory; triton-lang/triton pull requests 9663
 and 11811, which plan the blocks of a batched product.
@@ -32,10 +35,16 @@ from triton_vs_tilus.common.kernel import Kernel, Language, Space, band_steps, g
 from triton_vs_tilus.common.plan import Launch, Placement, Plan, Slot, bias_slot, contiguous
 from triton_vs_tilus.common.problem import Matmul
 from triton_vs_tilus.common.protocol import Protocol
-from triton_vs_tilus.common.space import CLUSTER_BLOCKS, split_tiles
+from triton_vs_tilus.common.space import CLUSTER_BLOCKS, Feed, Tile, split_tiles
 from triton_vs_tilus.kernels_triton import band, configs, launching
-from triton_vs_tilus.kernels_triton.band import band_product, batched_product, place_of
-from triton_vs_tilus.kernels_triton.configs import BandConfig
+from triton_vs_tilus.kernels_triton.band import (
+    band_product,
+    batched_product,
+    described_product,
+    place_of,
+    sum_of_parts,
+)
+from triton_vs_tilus.kernels_triton.configs import TMA_ALIGNMENT, BandConfig
 from triton_vs_tilus.kernels_triton.epilogue import finish
 
 # Triton alone: an older one plans no batched product over the blocks of a cluster.
@@ -46,7 +55,13 @@ SPLITS = tuple(blocks for blocks in CLUSTER_BLOCKS if blocks.bit_count() == 1)
 
 def space(problem: Matmul) -> Space:
     """Every wanted tile with as many splits as a cluster may have blocks."""
-    return split_tiles(problem, CLUSTER_BLOCKS, configs.config_of, lambda config: _fits(problem, config))
+    return split_tiles(problem, CLUSTER_BLOCKS, _config_of, lambda config: _fits(problem, config))
+
+
+def _config_of(tile: Tile, split_k: int) -> BandConfig | str:
+    """As of every band kernel; but tiles of TMA that those transpose for wgmma, which wants 64 rows, are multiplied as
+    they are, as mma wants 16."""
+    return configs.config_of(replace(tile, transposed=tile.transposed and tile.feed is not Feed.TMA), split_k)
 
 
 def default_config(problem: Matmul) -> BandConfig:
@@ -55,7 +70,8 @@ def default_config(problem: Matmul) -> BandConfig:
 
 
 def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
-    """As every band kernel, on a device with clusters; split_k a power of two in CLUSTER_BLOCKS."""
+    """As every band kernel, on a device with clusters; split_k a power of two in CLUSTER_BLOCKS; swap where it is 1;
+    tma where the bands of K are equal and begin at multiples of 16 bytes."""
     if not triton.knobs.runtime.interpret and Version(triton.__version__) < Version(FIRST_TRITON):
         return f"Triton {triton.__version__} sums within a block alone; accepted: {FIRST_TRITON} and newer"
     return devices.lacks_clusters() or _fits(problem, config)
@@ -66,8 +82,11 @@ def _fits(problem: Matmul, config: BandConfig | None) -> str | None:
     if config is not None and config.split_k not in SPLITS:
         accepted = f"{', '.join(map(str, SPLITS))}, as blocks of a cluster and bands of a batch are powers of two"
         return f"split_k is {config.split_k}; accepted: {accepted}"
-    if config is not None and config.split_k > 1 and (config.swap or config.tma):
-        return "swap or tma; accepted: neither, as a batched product has no wgmma, and TMA's tiles no batch"
+    if config is not None and config.split_k > 1 and config.swap:
+        return "swap; accepted: False, as a batched product has no wgmma, and more instructions as a transpose"
+    if config is not None and config.tma and problem.k * problem.dtype.itemsize % (TMA_ALIGNMENT * config.split_k):
+        accepted = f"equal bands of multiples of {TMA_ALIGNMENT} bytes, as TMA has them as a dimension"
+        return f"{config.split_k} bands of K = {problem.k}; accepted: {accepted}"
     return configs.supports(problem, config)
 
 
@@ -114,14 +133,25 @@ def _matmul_cluster_kernel(
         )
         finish(acc, bias_ptr, c_ptr, m, n, stride_cm, stride_cn, offs_m, offs_n, EPILOGUE)
     else:
-        SHARE: tl.constexpr = BLOCK_K // SLICES
-        part = tl.arange(0, SPLIT_K * SLICES)  # a band a block, a slice a warp of it
-        starts = part // SLICES * (BLOCK_K * band_steps) + part % SLICES * SHARE
-        partials = batched_product(
-            a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, offs_m, offs_n, starts,
-            BLOCK_K * band_steps, BLOCK_K, SPLIT_K * SLICES, SHARE, EVEN_N, EVEN_K, UNITS,
-        )
-        total = tl.sum(partials, axis=0)
+        if TMA != "":
+            partials = described_product(
+                a_ptr, b_ptr, pid_m, pid_n, band_steps, BLOCK_M, BLOCK_N, BLOCK_K, SPLIT_K, TMA,
+            )
+        else:
+            SHARE: tl.constexpr = BLOCK_K // SLICES
+            part = tl.arange(0, SPLIT_K * SLICES)  # a band a block, a slice a warp of it
+            starts = part // SLICES * (BLOCK_K * band_steps) + part % SLICES * SHARE
+            partials = batched_product(
+                a_ptr, b_ptr, m, n, k, stride_am, stride_bk, stride_bn, offs_m, offs_n, starts,
+                BLOCK_K * band_steps, BLOCK_K, SPLIT_K * SLICES, SHARE, EVEN_N, EVEN_K, UNITS,
+            )
+        if SLICES > 1:
+            slices = partials.reshape(SPLIT_K, SLICES, BLOCK_M, BLOCK_N).permute(0, 2, 3, 1)
+            # Within the block first, or all slices would cross. The compiler moves the exchange between blocks up over
+            # additions, but not over a tl.sum: here one of a single element, which adds nothing.
+            partials = tl.sum(sum_of_parts(slices, SLICES, (SPLIT_K, BLOCK_M, BLOCK_N, 1)), axis=3)
+        # Threads that store an element of C read it from all blocks: a block sums its share of the rows.
+        total = sum_of_parts(partials.permute(1, 2, 0), SPLIT_K, (BLOCK_M, BLOCK_N))
         finish(total, bias_ptr, c_ptr, m, n, stride_cm, stride_cn, offs_m, offs_n, EPILOGUE)
     # fmt: on
 
@@ -145,7 +175,7 @@ def plan(problem: Matmul, config: BandConfig, placement: Placement) -> Plan:
             "EPILOGUE": problem.epilogue.value,
             "num_ctas": config.split_k,
         },
-        band.described(problem, config, placement),
+        band.described(problem, config, placement, bands=config.split_k),
     )
     return Plan(problem, placement, (launch,))
 

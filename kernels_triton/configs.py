@@ -105,7 +105,7 @@ def supports_product(problem: Matmul, config: BandConfig | None = None) -> str |
     least = (8, 16, 16) if config.swap else (16, 8, 16)
     if any(block < size or block & (block - 1) for block, size in zip(blocks, least, strict=True)):
         return f"blocks {blocks} are not powers of two, {least} or more"
-    if reason := space.too_many_warps(config.num_warps):
+    if reason := space.too_many_warps(config.num_warps) or space.bands_too_long(problem, config):
         return reason
     if config.num_warps & (config.num_warps - 1):
         return f"num_warps is {config.num_warps}; accepted: powers of two"

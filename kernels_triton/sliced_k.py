@@ -22,6 +22,7 @@ Source: fma: the router kernels of serving engines (one block an expert, `router
 TensorRT-LLM), here with tiles of any rows and columns. mma: CUTLASS' sliced-K.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -38,6 +39,7 @@ from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.space import (
     WIDEST_LOAD,
+    bands_too_long,
     default_sliced_fma_config,
     default_sliced_mma_config,
     fma_step,
@@ -47,7 +49,7 @@ from triton_vs_tilus.common.space import (
     too_many_warps,
 )
 from triton_vs_tilus.kernels_triton import band, configs, launching
-from triton_vs_tilus.kernels_triton.band import batched_product, in_units
+from triton_vs_tilus.kernels_triton.band import batched_product, in_units, sum_of_parts
 from triton_vs_tilus.kernels_triton.configs import block_options
 from triton_vs_tilus.kernels_triton.epilogue import finish
 
@@ -71,8 +73,8 @@ def supports(problem: Matmul, config: MatmulConfig | None = None, *, variant: st
         return reason
     if config is None:
         return None
-    if reason := too_many_warps(config.num_warps):
-        return reason
+    if reason := too_many_warps(config.num_warps) or bands_too_long(problem, replace(config, split_k=1)):
+        return reason  # of all warps together
     block_m, block_n, block_k = blocks = config.block_m, config.block_n, config.block_k
     if any(number & (number - 1) for number in (*blocks, config.num_warps)):
         return f"blocks {blocks}, {config.num_warps} warps; accepted: powers of two, as Triton's tiles are"
@@ -191,7 +193,7 @@ def _matmul_sliced_k_mma_kernel(
         k, BLOCK_K, SPLIT_K, SHARE, EVEN_N, EVEN_K, UNITS,
     )
     # fmt: on
-    acc = tl.sum(sums, axis=0)
+    acc = sum_of_parts(sums.permute(1, 2, 0), SPLIT_K, (BLOCK_M, BLOCK_N))
     finish(acc, bias_ptr, c_ptr, m, n, stride_cm, stride_cn, offs_m, offs_n, EPILOGUE)
 
 

@@ -76,6 +76,7 @@ from triton_vs_tilus.common.w4a16 import (
 )
 from triton_vs_tilus.kernels_triton import launching
 from triton_vs_tilus.kernels_triton.arrival import announce, is_last, reset, sum_in_order, tiles_in_flight
+from triton_vs_tilus.kernels_triton.band import sum_of_parts
 from triton_vs_tilus.kernels_triton.configs import SHARED_MEMORY_LIMIT, block_options
 
 # atomic_in_place in Triton alone: the atomics of tiles that tilus has here are of fp32.
@@ -408,7 +409,7 @@ def _w4a16_sliced_k_kernel(
         column = column.reshape(SPLIT_K, SIXTEENS, 16, 1)
         scales, minus_zeros = _scales_and_minus_zeros(column, DTYPE)
         acc += (product.reshape(SPLIT_K, SIXTEENS, 16, ROWS) + row_sums[:, None, :, :] * minus_zeros) * scales
-    total = tl.sum(acc, axis=0).reshape(BLOCK_N, ROWS)
+    total = sum_of_parts(acc.permute(1, 2, 3, 0), SPLIT_K, (SIXTEENS, 16, ROWS)).reshape(BLOCK_N, ROWS)
     total *= _per_unit(BLOCK_N, DTYPE)
     c_ptrs = c_ptr + offs_m[None, :].to(tl.int64) * stride_cm + offs_n[:, None].to(tl.int64) * stride_cn
     tl.store(c_ptrs, total.to(c_ptr.dtype.element_ty), mask=(offs_m[None, :] < m_end) & (offs_n[:, None] < n))

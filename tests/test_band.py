@@ -46,8 +46,12 @@ PROBLEMS = [
 def test_every_protocol_takes_every_engine(kernel, engine, problem, device):
     config = replace(cases.split_config(kernel, problem, 2), block_m=16, block_n=16, block_k=64, **ENGINES[engine])
     if kernel.name == "cluster" and (config.swap or config.tma):
-        assert "a batched product has no wgmma" in kernel.supports(problem, config)
-        return
+        reason = kernel.supports(problem, config)
+        unequal = problem.k * problem.dtype.itemsize % (config.split_k * configs.TMA_ALIGNMENT) != 0
+        assert config.swap == ("a batched product has no wgmma" in (reason or ""))
+        assert config.swap or unequal == ("equal bands" in (reason or ""))
+        if reason:
+            return
     cases.check_config(kernel, Judge(problem, problem.inputs(device)), config)
 
 

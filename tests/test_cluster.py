@@ -36,8 +36,16 @@ def eight_blocks() -> Task:
     return Task(kernel, problem, BandConfig(16, 16, 128, split_k=8, num_warps=4, num_stages=4), "space", "sm_90a")
 
 
+def eight_blocks_by_tma() -> list[Task]:
+    config = BandConfig(16, 16, 128, split_k=8, num_warps=2, num_stages=4, tma=True)
+    kernel = contenders.find("triton/cluster")
+    return [Task(kernel, Matmul(16, 256, 7168, layout=each), config, "space", "sm_90a") for each in Layout]
+
+
+BY_TMA = []
 if Version(triton.__version__) >= Version(FIRST_TRITON):
     (EIGHT_BLOCKS,) = compiled.wanted(eight_blocks())
+    BY_TMA = compiled.wanted(*eight_blocks_by_tma())
 
 
 class TestCluster(matmul_cases.MatmulTests):
@@ -64,17 +72,41 @@ def test_triton_sums_a_batched_product_across_blocks_from_3_9_on():
 @pytest.mark.skipif(Version(triton.__version__) < Version(FIRST_TRITON), reason=f"needs Triton {FIRST_TRITON}")
 @compiled.on_one_worker
 def test_bands_meet_in_the_shared_memory_of_peers():
-    """Five barriers of the cluster, each an arrival and a wait; the operands come by 16-byte copies that run ahead."""
+    """Two barriers of the cluster, each an arrival and a wait: partial sums stored, and read. The operands come by
+    16-byte copies that run ahead."""
     (gpu_kernel,) = compiled.built(EIGHT_BLOCKS).gpu_kernels
     assert gpu_kernel.spills == 0 and not gpu_kernel.over("sm_90a")
-    assert gpu_kernel.instructions["barriers"]["barrier.cluster"] == 2 * 5
+    assert gpu_kernel.instructions["barriers"]["barrier.cluster"] == 2 * 2
     assert set(gpu_kernel.instructions["tensor cores"]) == {"mma.sync"}
     assert set(gpu_kernel.instructions["async copies"]) == {"cp.async 16 B"}
 
 
+@compiled.on_one_worker
+@pytest.mark.parametrize("task", BY_TMA, ids=lambda task: task.problem.layout.value)
+def test_bands_that_tma_loads_meet_in_the_shared_memory_of_peers(task):
+    """Two loads a step, 3 steps before the loop and one in it; a step's loads have one mbarrier, and no peer's."""
+    (gpu_kernel,) = compiled.built(task).gpu_kernels
+    assert gpu_kernel.spills == 0 and not gpu_kernel.over("sm_90a")
+    assert gpu_kernel.instructions["barriers"]["barrier.cluster"] == 2 * 2
+    assert set(gpu_kernel.instructions["tensor cores"]) == {"mma.sync"}
+    assert gpu_kernel.instructions["async copies"] == {"tensor load": 2 * (3 + 1)}
+    assert gpu_kernel.instructions["barriers"]["mbarrier.try_wait"] == 1
+
+
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize(("m", "n", "split_k"), [(1, 40, 2), (5, 16, 4), (37, 72, 8)])
+def test_tma_has_zeros_beyond_a_band(m, n, split_k, layout, device):
+    """The second step of 64 has 8 elements of a band of 72; the next band follows in memory. Ragged in M and N."""
+    problem = Matmul(m, n, 72 * split_k, layout=layout, epilogue=Epilogue.BIAS_RELU)
+    kernel, config = contenders.find("triton/cluster"), BandConfig(16, 32, 64, split_k, 4, 3, tma=True)
+    matmul_cases.skip_unless_supported(kernel, problem, config)
+    matmul_cases.check_config(kernel, Judge(problem, problem.inputs(device)), config)
+
+
 @pytest.mark.parametrize("changed", [{"tma": True}, {"swap": True}, {"split_k": 3}])
 def test_what_a_batched_product_has_not_is_refused(changed, device):
-    problem = Matmul(16, 32, 256, layout=Layout.NK)
+    """A band of 132 begins at no multiple of 16 bytes."""
+    problem = Matmul(16, 32, 264, layout=Layout.NK)
     kernel = contenders.find("triton/cluster")
     with pytest.raises(ValueError, match="accepted"):
         inputs = problem.inputs(device)

@@ -8,6 +8,8 @@ from triton_vs_tilus.bench.show.spaces import dropped_table, sizes_table
 from triton_vs_tilus.common.kernel import MatmulConfig, Space
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.space import matched, point_of
+from triton_vs_tilus.kernels_triton import cluster
+from triton_vs_tilus.kernels_triton.configs import BandConfig
 
 PROBLEMS = [Matmul(m, 256, 1024, layout=Layout.NK) for m in (1, 64)]
 CONFIGS = (MatmulConfig(16, 16, 64, 2, 1, 3), MatmulConfig(16, 16, 64, 4, 1, 3))
@@ -78,3 +80,13 @@ def test_another_instruction_is_another_config():
     assert matched(tilus, problem, triton, by_tma).engine == "wgmma"
     triton, tilus = (contenders.find(f"{language}/cluster") for language in ("triton", "tilus"))
     assert matched(tilus, problem, triton, copied).engine == "mma"  # its product is batched, and has no wgmma
+    same = matched(tilus, problem, triton, by_tma)
+    assert same == "the tile is multiplied by wgmma here, by mma there"
+
+
+def test_triton_cluster_has_the_wanted_tiles_of_tma_as_they_are():
+    """Also those of 16 rows and more that other kernels transpose."""
+    problem = Matmul(16, 256, 7168, layout=Layout.NK)
+    found = [config for config in cluster.space(problem).configs if config.tma]
+    assert BandConfig(16, 64, 128, split_k=8, num_warps=4, num_stages=4, tma=True) in found
+    assert not any(config.swap for config in found)
