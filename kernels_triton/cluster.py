@@ -13,8 +13,8 @@ Launches     1
 A program is a cluster (num_ctas = split_k). Its product has the bands of K as its batch, a band a block, and the sum of
 the batch reaches across the blocks: Triton 3.9 and newer compile that, with mma.sync. TMA has the bands as a dimension;
 each block loads its own, for itself alone. At least two barriers of the cluster are left: partial sums are stored
-before peers read them, and read before their block exits. `sum_of_parts` has 2, large tiles of few bands up to 5;
-`tl.sum` over the batch has 4 to 26. At most 8 blocks: the largest cluster that every device with clusters runs.
+before peers read them, and read before their block exits. `sum_of_parts` has 2, large tiles and sums of 2 bands
+up to 5; `tl.sum` over the batch has 4 to 26. At most 8 blocks: the largest cluster that every device with clusters runs.
 
 Source: CUTLASS' and quack's cluster reductions over distributed shared memory; triton-lang/triton pull requests 9663
 and 11811, which plan the blocks of a batched product.
