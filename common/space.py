@@ -312,14 +312,6 @@ def too_many_steps(problem: Matmul, config: MatmulConfig) -> str | None:
     return f"{work} steps of all tiles; accepted: fewer than 2^31, as a program counts them in int32"
 
 
-def bands_too_long(problem: Matmul, config: MatmulConfig) -> str | None:
-    """Why programs cannot tell where bands of K end, in int32; None where they can."""
-    end = config.split_k * band_steps(problem.k, config.block_k, config.split_k) * config.block_k
-    if end < 1 << 31:
-        return None
-    return f"{config.split_k} whole bands of K end at {end}; accepted: less than 2^31, as a program counts K in int32"
-
-
 def programs_space(
     unsplit: Space,
     config_of: Callable[..., AnyProgramsConfig],
@@ -448,7 +440,7 @@ def too_many_loaded(problem: Matmul, config: MatmulConfig) -> str | None:
 def default_sliced_mma_config(problem: Matmul) -> MatmulConfig:
     """Tiles that cover M up to 64 rows."""
     rows = 1 << (problem.m - 1).bit_length()
-    return MatmulConfig(min(64, max(16, rows)), 16, 512 // problem.dtype.itemsize, split_k=4, num_warps=4, num_stages=4)
+    return MatmulConfig(min(64, max(16, rows)), 16, 256, split_k=4, num_warps=4, num_stages=4)
 
 
 def default_sliced_fma_config(problem: Matmul) -> MatmulConfig:

@@ -121,8 +121,6 @@ def supports_product(problem: Matmul, config: BandConfig | None = None) -> str |
         return None
     if reason := space.too_many_warps(config.num_warps) or tiles_out_of_reach(problem, config):
         return reason
-    if reason := space.bands_too_long(problem, config):
-        return reason
     match config.engine:
         case "mma":
             reason = needs_simt(problem) or mma.supports(config, sliced=False)

@@ -159,8 +159,7 @@ def strip_layout(config: DecomposeKConfig) -> RegisterLayout:
     """[split_k or more, reduce_rows, reduce_block]: a thread's elements are side by side in a row, up to 16 bytes of
     them; neighbours have other elements, so that threads which share one are as far apart as a block allows."""
     sharing = config.reduce_threads
-    threads = 32 * config.reduce_warps // sharing
-    vector = min(configs.VECTOR, config.reduce_block, max(1, config.reduced_by_thread))
+    threads, vector = 32 * config.reduce_warps // sharing, min(configs.VECTOR, max(1, config.reduced_by_thread))
     columns = min(threads, max(1, config.reduce_block // vector))
     rows = threads // columns
     times = max(1, config.reduce_rows // rows), max(1, config.reduce_block // (columns * vector))

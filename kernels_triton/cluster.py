@@ -13,8 +13,9 @@ Launches     1
 A program is a cluster (num_ctas = split_k). Its product has the bands of K as its batch, a band a block, and the sum of
 the batch reaches across the blocks: Triton 3.9 and newer compile that, with mma.sync. TMA has the bands as a dimension;
 each block loads its own, for itself alone. At least two barriers of the cluster are left: partial sums are stored
-before peers read them, and read before their block exits. `sum_of_parts` has 2, large tiles and sums of 2 bands
-up to 5; `tl.sum` over the batch has 4 to 26. At most 8 blocks: the largest cluster that every device with clusters runs.
+before peers read them, and read before their block exits. `sum_of_parts` has 2 for small tiles and more for large ones
+of few bands, up to 17 in the space; `tl.sum` over the batch had 4 to 26 where it has 2 to 5. At most 8 blocks: the
+largest cluster that every device with clusters runs.
 
 Source: CUTLASS' and quack's cluster reductions over distributed shared memory; triton-lang/triton pull requests 9663
 and 11811, which plan the blocks of a batched product.
@@ -70,7 +71,7 @@ def default_config(problem: Matmul) -> BandConfig:
 
 
 def supports(problem: Matmul, config: BandConfig | None = None) -> str | None:
-    """As every band kernel, on a device with clusters; split_k a power of two in CLUSTER_BLOCKS; swap where it is 1;
+    """As every band kernel, on a device with clusters; split_k a power of two in CLUSTER_BLOCKS; swap where that is 1;
     tma where the bands of K are equal and begin at multiples of 16 bytes."""
     if not triton.knobs.runtime.interpret and Version(triton.__version__) < Version(FIRST_TRITON):
         return f"Triton {triton.__version__} sums within a block alone; accepted: {FIRST_TRITON} and newer"
@@ -83,8 +84,9 @@ def _fits(problem: Matmul, config: BandConfig | None) -> str | None:
         accepted = f"{', '.join(map(str, SPLITS))}, as blocks of a cluster and bands of a batch are powers of two"
         return f"split_k is {config.split_k}; accepted: {accepted}"
     if config is not None and config.split_k > 1 and config.swap:
-        return "swap; accepted: False, as a batched product has no wgmma, and more instructions as a transpose"
-    if config is not None and config.tma and problem.k * problem.dtype.itemsize % (TMA_ALIGNMENT * config.split_k):
+        return "swap; accepted: False, as it is there for wgmma, which a batched product has not"
+    unequal = config is not None and problem.k * problem.dtype.itemsize % (TMA_ALIGNMENT * config.split_k) != 0
+    if config is not None and config.split_k > 1 and config.tma and unequal:
         accepted = f"equal bands of multiples of {TMA_ALIGNMENT} bytes, as TMA has them as a dimension"
         return f"{config.split_k} bands of K = {problem.k}; accepted: {accepted}"
     return configs.supports(problem, config)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from triton_vs_tilus.common import space
-from triton_vs_tilus.common.kernel import GroupedConfig, Space, grid_of, too_large
+from triton_vs_tilus.common.kernel import GroupedConfig, MatmulConfig, Space, band_steps, grid_of, too_large
 from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.space import Fed, Feed, Tile
 
@@ -105,12 +105,13 @@ def supports_product(problem: Matmul, config: BandConfig | None = None) -> str |
     least = (8, 16, 16) if config.swap else (16, 8, 16)
     if any(block < size or block & (block - 1) for block, size in zip(blocks, least, strict=True)):
         return f"blocks {blocks} are not powers of two, {least} or more"
-    if reason := space.too_many_warps(config.num_warps) or space.bands_too_long(problem, config):
+    if reason := space.too_many_warps(config.num_warps) or bands_too_long(problem, config):
         return reason
     if config.num_warps & (config.num_warps - 1):
         return f"num_warps is {config.num_warps}; accepted: powers of two"
     if config.sliced and (config.swap or config.tma):
-        return "swap or tma with sliced; accepted: neither, as a batched product has no wgmma, and TMA's tiles no batch"
+        accepted = "neither, as a batched product has no wgmma, and the descriptors have no slices"
+        return f"swap or tma with sliced; accepted: {accepted}"
     if config.sliced and config.block_k < 16 * config.num_warps:
         accepted = "16 or more a warp, as mma takes"
         return f"{config.num_warps} warps share a block_k of {config.block_k}; accepted: {accepted}"
@@ -124,3 +125,11 @@ def supports_product(problem: Matmul, config: BandConfig | None = None) -> str |
     if config.tma and any(row * problem.dtype.itemsize % TMA_ALIGNMENT for row in rows):
         return f"rows of A and B are {rows} elements; accepted: multiples of {TMA_ALIGNMENT} bytes, as TMA copies"
     return None
+
+
+def bands_too_long(problem: Matmul, config: MatmulConfig) -> str | None:
+    """Why programs cannot tell where bands of K end, in int32; None where they can."""
+    end = config.split_k * band_steps(problem.k, config.block_k, config.split_k) * config.block_k
+    if end < 1 << 31:
+        return None
+    return f"{config.split_k} whole bands of K end at {end}; accepted: less than 2^31, as a program counts K in int32"

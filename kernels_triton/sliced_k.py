@@ -39,7 +39,6 @@ from triton_vs_tilus.common.problem import Layout, Matmul
 from triton_vs_tilus.common.protocol import Protocol
 from triton_vs_tilus.common.space import (
     WIDEST_LOAD,
-    bands_too_long,
     default_sliced_fma_config,
     default_sliced_mma_config,
     fma_step,
@@ -50,7 +49,7 @@ from triton_vs_tilus.common.space import (
 )
 from triton_vs_tilus.kernels_triton import band, configs, launching
 from triton_vs_tilus.kernels_triton.band import batched_product, in_units, sum_of_parts
-from triton_vs_tilus.kernels_triton.configs import block_options
+from triton_vs_tilus.kernels_triton.configs import bands_too_long, block_options
 from triton_vs_tilus.kernels_triton.epilogue import finish
 
 
@@ -61,8 +60,11 @@ def space(problem: Matmul, *, variant: str) -> Space:
 
 
 def default_config(problem: Matmul, *, variant: str) -> MatmulConfig:
-    """The rule of both languages."""
-    return default_sliced_mma_config(problem) if variant == "mma" else default_sliced_fma_config(problem)
+    """The rule of both languages; in fp32, which tilus has on CUDA cores alone, *mma* has half the step."""
+    if variant == "fma":
+        return default_sliced_fma_config(problem)
+    config = default_sliced_mma_config(problem)
+    return replace(config, block_k=config.block_k * 2 // problem.dtype.itemsize)
 
 
 def supports(problem: Matmul, config: MatmulConfig | None = None, *, variant: str) -> str | None:

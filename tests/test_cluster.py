@@ -42,9 +42,16 @@ def eight_blocks_by_tma() -> list[Task]:
     return [Task(kernel, Matmul(16, 256, 7168, layout=each), config, "space", "sm_90a") for each in Layout]
 
 
+def slices_of_four_bands() -> Task:
+    problem = Matmul(16, 256, 7168, layout=Layout.NK)
+    config = BandConfig(16, 16, 256, split_k=4, num_warps=4, num_stages=5, sliced=True)
+    return Task(contenders.find("triton/cluster"), problem, config, "space", "sm_90a")
+
+
 BY_TMA = []
 if Version(triton.__version__) >= Version(FIRST_TRITON):
     (EIGHT_BLOCKS,) = compiled.wanted(eight_blocks())
+    (SLICES,) = compiled.wanted(slices_of_four_bands())
     BY_TMA = compiled.wanted(*eight_blocks_by_tma())
 
 
@@ -81,6 +88,15 @@ def test_bands_meet_in_the_shared_memory_of_peers():
     assert set(gpu_kernel.instructions["async copies"]) == {"cp.async 16 B"}
 
 
+@pytest.mark.skipif(Version(triton.__version__) < Version(FIRST_TRITON), reason=f"needs Triton {FIRST_TRITON}")
+@compiled.on_one_worker
+def test_slices_meet_within_their_block_before_bands_do():
+    """2 barriers of the block a step, and 3 for what its warps bring together; 1 for that if all slices crossed."""
+    (gpu_kernel,) = compiled.built(SLICES).gpu_kernels
+    assert gpu_kernel.spills == 0
+    assert gpu_kernel.instructions["barriers"] == {"bar.sync": 2 + 3, "barrier.cluster": 2 * 2}
+
+
 @compiled.on_one_worker
 @pytest.mark.parametrize("task", BY_TMA, ids=lambda task: task.problem.layout.value)
 def test_bands_that_tma_loads_meet_in_the_shared_memory_of_peers(task):
@@ -99,7 +115,8 @@ def test_tma_has_zeros_beyond_a_band(m, n, split_k, layout, device):
     """The second step of 64 has 8 elements of a band of 72; the next band follows in memory. Ragged in M and N."""
     problem = Matmul(m, n, 72 * split_k, layout=layout, epilogue=Epilogue.BIAS_RELU)
     kernel, config = contenders.find("triton/cluster"), BandConfig(16, 32, 64, split_k, 4, 3, tma=True)
-    matmul_cases.skip_unless_supported(kernel, problem, config)
+    if lacking := matmul_cases.lacks(kernel):
+        pytest.skip(lacking)
     matmul_cases.check_config(kernel, Judge(problem, problem.inputs(device)), config)
 
 

@@ -96,6 +96,13 @@ def test_rows_of_an_odd_number_of_elements_in_several_products(layout, device):
     assert Judge(problem, inputs).judge(out, kernel.roundings(SEVERAL_PRODUCTS)).ok
 
 
+@pytest.mark.parametrize("rows", [1, 16, 33, 64])
+def test_the_rule_of_thumb_fits_shared_memory_in_fp32(rows):
+    """Tensor cores take fp32 in Triton alone, at half the step."""
+    kernel, problem = contenders.find("triton/sliced_k.mma"), Matmul(rows, 256, 7168, torch.float32)
+    assert kernel.supports(problem, kernel.default_config(problem)) is None
+
+
 MMA = compiled.wanted(mma_task("triton", 8), mma_task("tilus", 8), mma_task("tilus", 2))
 
 

@@ -175,6 +175,16 @@ def test_strided_operands(kernel, device):
 
 
 @each_kernel
+def test_a_single_row_of_the_output_may_have_any_row_stride(kernel, device):
+    """As nothing lies a row further: here that would be beyond what tilus' offsets reach."""
+    problem = W4A16Matmul(1, 40, 128)
+    inputs, out = problem.inputs(device), torch.empty(1, 40, dtype=FP16, device=device)
+    config = small_config(kernel, problem, 2)
+    run(kernel, problem, inputs, out=out.as_strided((1, 40), (1 << 31, 1)), config=config)
+    assert_right(kernel, problem, Judge(problem, inputs), out, config)
+
+
+@each_kernel
 def test_nothing_beside_the_weight_is_read(kernel, device):
     """All parts of the weight, between parts that are as bad as can be, give the same bits."""
     problem = W4A16Matmul(5, 24, 64, group_size=32)
@@ -457,6 +467,7 @@ def bad_weights():
     )
     yield replace(good, scales=torch._neg_view(good.scales)), ValueError, "scales is a view that negates"
     yield replace(good, qweight=torch._neg_view(good.qweight)), ValueError, "qweight is a view that negates"
+    yield replace(good, qweight=[1]), TypeError, "qweight is list; accepted: torch.Tensor"
     yield good.qweight, TypeError, "weight is Tensor; accepted: GPTQWeight"
 
 
