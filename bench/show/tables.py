@@ -47,7 +47,7 @@ from triton_vs_tilus.common.files import replace_text
 from triton_vs_tilus.common.kernel import MatmulConfig
 from triton_vs_tilus.common.problem import Matmul
 
-UNSEARCHED = "config from a search for another shape or GPU, of a former kernel, or that ran out of time"
+UNSEARCHED = "config from a search for another shape or GPU, of a former kernel or space, or that ran out of time"
 NOT_SEARCHED = f"° {UNSEARCHED}"
 
 JOINT = "† joint fastest: no lead beyond intervals and run-to-run noise"
