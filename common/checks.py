@@ -40,9 +40,7 @@ def matmul_problem(
 
     Raises TypeError for what is not a tensor, an Epilogue, or of an accepted dtype; ValueError for the rest.
     """
-    for name, tensor in (("a", a), ("b", b), ("bias", bias), ("out", out)):
-        if not isinstance(tensor, Tensor) and not (tensor is None and name in ("bias", "out")):
-            raise TypeError(f"{name} is {type(tensor).__name__}; accepted: torch.Tensor")
+    check_tensors(a=a, b=b, bias=bias, out=out)
     if not isinstance(epilogue, Epilogue):
         raise TypeError(f"epilogue is {epilogue!r}; accepted: {', '.join(map(str, Epilogue))}")
     check_plain(a=a, b=b, bias=bias, out=out)
@@ -89,9 +87,9 @@ def matmul_problem(
             raise TypeError(f"out has dtype {out.dtype}; accepted: out_dtype, {out_dtype}")
         if overlaps_itself(out):
             raise ValueError(f"out has strides {out.stride()}; accepted: elements that do not overlap")
-    for name, tensor in (("b", b), ("bias", bias), ("out", out)):
-        if tensor is not None and tensor.device != a.device:
-            raise ValueError(f"{name} is on {tensor.device}; accepted: the device of a, {a.device}")
+    for name, other in (("b", b), ("bias", bias), ("out", out)):
+        if other is not None and other.device != a.device:
+            raise ValueError(f"{name} is on {other.device}; accepted: the device of a, {a.device}")
     check_apart(out, a=a, b=b, bias=bias)
     return Matmul(m, n, k, a.dtype, out_dtype, layout, epilogue)
 
@@ -115,6 +113,13 @@ def check_config(kernel: Kernel, config: Config) -> None:
             raise TypeError(f"{found}; accepted: {getattr(field.type, '__name__', field.type)}")
         if field.type is int and value < 1:
             raise ValueError(f"config.{field.name} is {value}; accepted: 1 or more")
+
+
+def check_tensors(**given: object) -> None:
+    """Raises TypeError, by its name, for what is no tensor; None is accepted as bias and as out."""
+    for name, tensor in given.items():
+        if not isinstance(tensor, Tensor) and not (tensor is None and name in ("bias", "out")):
+            raise TypeError(f"{name} is {type(tensor).__name__}; accepted: torch.Tensor")
 
 
 def check_plain(**tensors: Tensor | None) -> None:

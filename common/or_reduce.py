@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from triton_vs_tilus.common.call import Posed, cached_launch
-from triton_vs_tilus.common.checks import check_apart, check_plain
+from triton_vs_tilus.common.checks import check_apart, check_plain, check_tensors
 from triton_vs_tilus.common.kernel import Kernel
 from triton_vs_tilus.common.plan import WIDEST, Slot, alignment
 from triton_vs_tilus.common.problem import Problem, short_dtype
@@ -215,9 +215,7 @@ def or_reduce_problem(a: Tensor, out: Tensor | None) -> OrReduce:
 
     Raises TypeError for what is not a tensor or not of an accepted dtype; ValueError for the rest.
     """
-    for name, tensor in (("a", a), ("out", out)):
-        if not isinstance(tensor, Tensor) and not (tensor is None and name == "out"):
-            raise TypeError(f"{name} is {type(tensor).__name__}; accepted: torch.Tensor")
+    check_tensors(a=a, out=out)
     check_plain(a=a, out=out)
     if a.dtype not in DTYPES:
         raise TypeError(f"a has dtype {a.dtype}; accepted: {', '.join(map(str, DTYPES))}")

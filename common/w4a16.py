@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from triton_vs_tilus.common.call import Posed, cached_launch
-from triton_vs_tilus.common.checks import check_apart, check_plain, overlaps_itself
+from triton_vs_tilus.common.checks import check_apart, check_plain, check_tensors, overlaps_itself
 from triton_vs_tilus.common.kernel import Kernel, MatmulConfig, cdiv, too_many_blocks
 from triton_vs_tilus.common.plan import WIDEST, Slot, alignment
 from triton_vs_tilus.common.problem import SHORT_DTYPE, Problem
@@ -376,9 +376,7 @@ def w4a16_problem(a: Tensor, weight: Any, out: Tensor | None, weight_type: type[
     Raises TypeError for what is of another type or dtype; ValueError for the rest, and for an out that shares memory
     with an input.
     """
-    for name, tensor in (("a", a), ("out", out)):
-        if not isinstance(tensor, Tensor) and not (tensor is None and name == "out"):
-            raise TypeError(f"{name} is {type(tensor).__name__}; accepted: torch.Tensor")
+    check_tensors(a=a, out=out)
     if not isinstance(weight, weight_type):
         found = f"{type(weight).__module__}.{type(weight).__name__}"
         accepted = f"{weight_type.__module__}.{weight_type.__name__}"
@@ -466,9 +464,7 @@ def checked(weight: GPTQWeight) -> GPTQWeight:
     parts = {"qweight": weight.qweight, "scales": weight.scales}
     if weight.qzeros is not None:
         parts["qzeros"] = weight.qzeros
-    for name, part in parts.items():
-        if not isinstance(part, Tensor):
-            raise TypeError(f"{name} is {type(part).__name__}; accepted: torch.Tensor")
+    check_tensors(**parts)
     check_plain(**parts)
     for name, part in parts.items():
         accepted = DTYPES if name == "scales" else (torch.int32,)

@@ -83,12 +83,12 @@ def _fits(problem: Matmul, config: BandConfig | None) -> str | None:
     if config is not None and config.split_k not in SPLITS:
         accepted = f"{', '.join(map(str, SPLITS))}, as blocks of a cluster and bands of a batch are powers of two"
         return f"split_k is {config.split_k}; accepted: {accepted}"
-    if config is not None and config.split_k > 1 and config.swap:
-        return "swap; accepted: False, as it is there for wgmma, which a batched product has not"
-    unequal = config is not None and problem.k * problem.dtype.itemsize % (TMA_ALIGNMENT * config.split_k) != 0
-    if config is not None and config.split_k > 1 and config.tma and unequal:
-        accepted = f"equal bands of multiples of {TMA_ALIGNMENT} bytes, as TMA has them as a dimension"
-        return f"{config.split_k} bands of K = {problem.k}; accepted: {accepted}"
+    if config is not None and config.split_k > 1:
+        if config.swap:
+            return "swap; accepted: False, as it is there for wgmma, which a batched product has not"
+        if config.tma and problem.k * problem.dtype.itemsize % (TMA_ALIGNMENT * config.split_k):
+            accepted = f"equal bands of multiples of {TMA_ALIGNMENT} bytes, as TMA has them as a dimension"
+            return f"{config.split_k} bands of K = {problem.k}; accepted: {accepted}"
     return configs.supports(problem, config)
 
 
